@@ -1,0 +1,1 @@
+//! JSON: one reader and one writer on every target.

@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+#![no_std]
+#![forbid(unsafe_code)]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+pub mod buffer;
+pub mod exec;
+pub mod json;
+pub mod time;
+
+pub use buffer::OutTooSmall;

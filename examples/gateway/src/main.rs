@@ -1,0 +1,2 @@
+//! The triwire appliance.
+fn main() {}
