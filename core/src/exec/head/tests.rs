@@ -507,6 +507,30 @@ fn answers_are_what_a_client_expects() {
 }
 
 #[test]
+fn bodies_are_held_to_their_limits() {
+    // rule: EXEC-18
+    let wire = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n100001\r\n";
+    let parsed = request(wire, false).unwrap().unwrap();
+    let error = parsed.body().feed(&mut &wire[parsed.len..]).unwrap_err();
+    assert_eq!(Refusal::from(error), Refusal::too_large(MAX_REQUEST_BODY as u64));
+    let error = parsed.body().feed(&mut &b"zz"[..]).unwrap_err();
+    assert_eq!(Refusal::from(error).status, 400);
+
+    let wire = b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 65537\r\n\r\n";
+    let mut body = response(wire, false).unwrap().unwrap().error_body().unwrap();
+    assert!(body.feed(&mut &b"x"[..]).is_err());
+}
+
+#[test]
+fn a_request_refused_by_its_parser() {
+    // rule: EXEC-17
+    let error = crate::exec::request::ExecRequest::parse(b"{\"cmd\":1}").unwrap_err();
+    let refusal = Refusal::from(error);
+    assert_eq!(refusal.status, 400);
+    assert!(refusal.to_string().starts_with("cmd: "), "{refusal}");
+}
+
+#[test]
 fn an_error_record_of_a_peer() {
     // rule: EXEC-35
     let parse = ErrorRecord::parse;
