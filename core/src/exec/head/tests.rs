@@ -84,12 +84,15 @@ fn routes() {
     assert_eq!(judge("GET", "/healthz", &[], Access::Keys(&[])).as_deref(), Ok("Health"));
 }
 
+/// Method, target, headers, and the status and reason of the refusal.
+type Refused<'c> = (&'c str, &'c str, &'c [(&'c str, &'c str)], u16, Why);
+
 #[test]
 fn every_refusal_has_its_status() {
     // rule: EXEC-36
     let path = "/sandboxes/local/exec";
     let long = "a".repeat(65);
-    let cases: &[(&str, &str, &[(&str, &str)], u16, Why)] = &[
+    let cases: &[Refused<'_>] = &[
         ("POST", "sandboxes", &[], 400, Why::Target),
         ("OPTIONS", "*", &[], 400, Why::Target),
         ("POST", "http://evil.example/sandboxes/local/exec", &[], 400, Why::Target),
