@@ -1,7 +1,7 @@
 //! Writes compact JSON into the caller's memory.
 
+use super::Text;
 use super::text::special;
-use super::{LoneSurrogate, Text};
 use crate::OutTooSmall;
 
 /// Writes one compact JSON value; commas come by themselves.
@@ -91,7 +91,7 @@ impl<'o> Writer<'o> {
             Some(plain) => self.escape(plain),
             None => {
                 for c in text.chars() {
-                    let c = c.unwrap_or_else(|LoneSurrogate(_)| char::REPLACEMENT_CHARACTER);
+                    let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
                     self.escape(c.encode_utf8(&mut [0; 4]));
                 }
             }
