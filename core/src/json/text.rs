@@ -132,11 +132,13 @@ impl<'i> Text<'i> {
         } else {
             for c in self.chars() {
                 let c = c.map_err(DecodeError::LoneSurrogate)?;
-                let end = len.wrapping_add(c.len_utf8());
-                if let Some(room) = out.get_mut(len..end) {
-                    c.encode_utf8(room);
+                let mut bytes = [0; 4];
+                let bytes = c.encode_utf8(&mut bytes).as_bytes();
+                let behind = out.get_mut(len..).unwrap_or_default();
+                if let Some(room) = behind.get_mut(..bytes.len()) {
+                    room.copy_from_slice(bytes);
                 }
-                len = end;
+                len = len.wrapping_add(bytes.len());
             }
         }
         match out.get(..len) {
