@@ -239,11 +239,11 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// The grammar's; [`Fault::TooDeep`], counted from the message's outermost value.
     pub fn value(&mut self) -> Result<Raw<'i>, Error> {
-        let kind = self.peek()?;
+        self.peek()?;
         let start = self.at;
         let end = self.value_end(start)?;
         self.done(end);
-        Ok(Raw { text: self.slice(start, end), at: self.base.wrapping_add(start), kind })
+        Ok(Raw { text: self.slice(start, end), at: self.base.wrapping_add(start) })
     }
 
     /// Ends the reading: the message's value was read, and only white space may be left.
@@ -558,7 +558,6 @@ impl<'i> Reader<'i> {
 pub struct Raw<'i> {
     text: &'i str,
     at: usize,
-    kind: Type,
 }
 
 impl<'i> Raw<'i> {
@@ -580,7 +579,14 @@ impl<'i> Raw<'i> {
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> Type {
-        self.kind
+        match self.text.as_bytes() {
+            [b'{', ..] => Type::Object,
+            [b'[', ..] => Type::Array,
+            [b'"', ..] => Type::String,
+            [b't' | b'f', ..] => Type::Boolean,
+            [b'n', ..] | [] => Type::Null,
+            _ => Type::Number,
+        }
     }
 
     /// Reads the value; offsets stay those of the message. Its grammar was checked before, so
