@@ -1,5 +1,7 @@
 //! The two JSON records against the contract's tables, and against a second writer.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 use triwire::OutTooSmall;
 use triwire::exec::frame::MAX_PAYLOAD_SIZE;
 use triwire::exec::request::{ExecRequest, MAX_ENV_VARIABLES, write_request};
