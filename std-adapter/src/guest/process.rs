@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rustix::fs::{Access, AtFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, getegid};
 use tokio::task;
 use tokio::time::Instant;
 
@@ -46,9 +46,9 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 ///   the line (a double fork into a session of its own) survives: only a control group or a
 ///   container would reach it.
 /// - Usage is the kernel's own account of the one child and what it waited for. The kernel starts
-///   the account of the memory's peak with what the gateway itself occupied when it forked, so a
-///   command smaller than the gateway shows the gateway's size. `oom_killed` is always false: the
-///   kernel tells of it only by control group.
+///   the account of the memory's peak with what the gateway occupies when it forks, so a command
+///   smaller than the gateway shows the gateway's size. `oom_killed` is always false: the kernel
+///   tells of it only by control group.
 ///
 /// It needs a tokio runtime with io and time, Linux 5.3 or later, `/proc`, and that nobody else
 /// in the program waits for any child (as an ignored `SIGCHLD` also would). `SIGPIPE` must be
@@ -134,6 +134,9 @@ impl Shared {
             // By its descriptor: a folder renamed or swapped meanwhile changes nothing.
             .current_dir(descriptor_path(&dir))
             .process_group(0)
+            // Our own group, so nothing changes but that std forks: its other way shares our
+            // memory with the child, whose account would then hold our peak for ever.
+            .gid(getegid().as_raw())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
