@@ -1,5 +1,14 @@
 #![doc = include_str!("../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(feature = "guest")]
+pub mod blocking;
+pub mod clock;
+pub mod entropy;
+#[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
+mod link;
 pub mod record;
+#[cfg(feature = "tokio")]
+pub mod tokio;
+
+pub use link::{Full, InboxFull, Wake};

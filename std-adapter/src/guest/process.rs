@@ -24,11 +24,11 @@ use cap_std::fs::Dir;
 use rustix::fs::{Access, AtFlags};
 use rustix::process::{Pid, getegid};
 use tokio::task;
-use tokio::time::Instant;
 
 use super::child::Child;
 use super::running::Process;
 use super::{Guest, Lost, Output, Running, Starting, StdinGone, Unreachable};
+use crate::clock::Clock;
 use crate::record::{ExecRequest, ExecResult};
 
 /// The `PATH` of commands when the gateway has none.
@@ -111,7 +111,8 @@ impl Guest for ProcessGuest {
 /// A process and our ends of its pipes.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) at: Instant,
+    /// Zero is the start.
+    pub(super) clock: Clock,
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: Option<ChildStderr>,
@@ -149,10 +150,10 @@ impl Shared {
             .env("TRIWIRE_ROOT", &self.path)
             .env("PWD", pwd)
             .envs(request.env.iter().map(|(name, value)| (name, value)));
-        let at = Instant::now();
+        let clock = Clock::start();
         let mut child = command.spawn().map_err(|error| start_failure(program, &error))?;
         Ok(Started {
-            at,
+            clock,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),

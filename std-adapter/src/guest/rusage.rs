@@ -10,8 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::process::Pid;
-
-use crate::record::Usage;
+use triwire::exec::result::Usage;
 
 /// Whether to wait for a child that still runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
