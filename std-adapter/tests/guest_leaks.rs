@@ -92,7 +92,7 @@ async fn commands_leave_nothing_behind() {
     settle("no descriptor is left", || descriptors() <= before).await;
 
     output_costs_no_memory(&guest).await;
-    what_we_once_used_is_on_no_account(&guest).await;
+    memory_is_on_the_account_of_who_used_it(&guest).await;
 }
 
 // rule: EXEC-48
@@ -106,12 +106,20 @@ async fn output_costs_no_memory(guest: &ProcessGuest) {
 }
 
 // rule: EXEC-45
-async fn what_we_once_used_is_on_no_account(guest: &ProcessGuest) {
+async fn memory_is_on_the_account_of_who_used_it(guest: &ProcessGuest) {
+    // What we once used ourselves is on nobody's.
     drop(vec![1_u8; 96 << 20]);
+    let script = "dd if=/dev/zero of=/dev/null bs=64M count=2 2>/dev/null; echo done; cat";
+    let mut big = guest.start(sh(script)).await.unwrap();
+    let output = poll_fn(|cx| big.poll_output(cx)).await.unwrap();
+    assert_eq!(output, Output::Stdout("done\n".into()));
     for program in ["true", "/bin/true"] {
         let request = ExecRequest { cmd: vec![program.to_owned()], ..Default::default() };
-        let mut running = guest.start(request).await.unwrap();
-        let usage = finish(&mut *running).await.1.usage.unwrap();
-        assert!(usage.peak_memory_bytes < 64 << 20, "{program}: {usage:?}");
+        let mut small = guest.start(request).await.unwrap();
+        let usage = finish(&mut *small).await.1.usage.unwrap();
+        assert!(usage.peak_memory_bytes < 32 << 20, "{program}: {usage:?}");
     }
+    big.close_stdin();
+    let usage = finish(&mut *big).await.1.usage.unwrap();
+    assert!(usage.peak_memory_bytes >= 64 << 20, "{usage:?}");
 }

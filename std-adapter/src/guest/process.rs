@@ -9,7 +9,7 @@
 //! | group | one of its own, so that it ends as a whole |
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -144,14 +144,19 @@ impl Shared {
         if !self.inherit_env {
             command.env_clear();
         }
+        let path = env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH));
         command
-            .env("PATH", env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH)))
+            .env("PATH", &path)
             .env("HOME", &self.path)
             .env("TRIWIRE_ROOT", &self.path)
-            .env("PWD", pwd)
+            .env("PWD", &pwd)
             .envs(request.env.iter().map(|(name, value)| (name, value)));
         let clock = Clock::start();
-        let mut child = command.spawn().map_err(|error| start_failure(program, &error))?;
+        let mut child = command.spawn().map_err(|error| {
+            let own = request.env.iter().rev().find(|(name, _)| name == "PATH");
+            let path = own.map_or(path.as_os_str(), |(_, path)| OsStr::new(path));
+            start_failure(program, &error, path, &pwd)
+        })?;
         Ok(Started {
             clock,
             stdin: child.stdin.take(),
@@ -199,9 +204,17 @@ fn descriptor_path(dir: &OwnedFd) -> String {
 }
 
 // rule: EXEC-42
-fn start_failure(program: &str, error: &io::Error) -> String {
+fn start_failure(program: &str, error: &io::Error, path: &OsStr, pwd: &Path) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("{program}: not found"),
+        // The search says so too when it may not look into one folder of the path.
+        io::ErrorKind::PermissionDenied
+            if !program.contains('/')
+                && !env::split_paths(path)
+                    .any(|folder| pwd.join(folder).join(program).symlink_metadata().is_ok()) =>
+        {
+            format!("{program}: not found")
+        }
         io::ErrorKind::PermissionDenied => format!("{program}: permission denied"),
         _ => format!("{program}: {error}"),
     }
