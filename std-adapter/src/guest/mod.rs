@@ -34,21 +34,21 @@
 //! # }
 //! ```
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(feature = "guest", not(target_os = "linux")))]
 compile_error!(
     "the feature `guest` runs commands by pidfd, wait4 and /proc, which only Linux has: \
      build for Linux, or leave the feature out and serve a guest of your own"
 );
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod child;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod process;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod running;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod rusage;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod signal;
 
 use std::fmt;
@@ -58,7 +58,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 pub use process::ProcessGuest;
 
 use crate::record::{ExecRequest, ExecResult};
