@@ -31,7 +31,11 @@ pub struct OutTooSmall {
 
 impl fmt::Display for OutTooSmall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "output buffer too small: the message takes {} bytes; give a larger one or send what waits first", self.needed)
+        write!(
+            f,
+            "output buffer too small: the message takes {} bytes; give a larger one or send what waits first",
+            self.needed
+        )
     }
 }
 

@@ -1,0 +1,171 @@
+//! Numbers by their exact decimal value: nothing becomes a float on the way.
+//!
+//! ```
+//! use triwire::json::Reader;
+//!
+//! let number = |text| Reader::from_str(text).unwrap().number().unwrap();
+//! assert_eq!(number("1.299e3").as_u64(), Some(1299));
+//! assert_eq!(number("1299.00000000000000001").as_u64(), None);
+//! assert_eq!(number("1e400").same_value(&number("10e399")), Ok(true));
+//! assert_eq!(number("9007199254740993").same_value(&number("9007199254740992")), Ok(false));
+//! ```
+
+use core::fmt;
+
+/// A JSON number as it was written, of any size and precision.
+///
+/// `==` is not offered: numbers are compared by [value](Self::same_value), which can fail.
+#[derive(Clone, Copy, Debug)]
+pub struct Number<'i> {
+    raw: &'i str,
+}
+
+impl<'i> Number<'i> {
+    /// Takes a text that follows the grammar.
+    #[inline]
+    pub(super) const fn checked(raw: &'i str) -> Self {
+        Self { raw }
+    }
+
+    /// Returns the number as it was written.
+    #[inline]
+    #[must_use]
+    pub const fn raw(&self) -> &'i str {
+        self.raw
+    }
+
+    /// Returns the value when it is whole and in range, however it is written: `1e2` is 100, and
+    /// `-0.0` is 0.
+    #[inline]
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        // The common way to write one; fewer digits than would overflow.
+        if self.raw.len() < 20 && self.raw.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Some(self.raw.bytes().fold(0, push_digit));
+        }
+        let decimal = Decimal::new(self.raw).ok()?;
+        if decimal.is_negative { None } else { decimal.magnitude() }
+    }
+
+    /// Returns the value when it is whole and in range, however it is written.
+    #[inline]
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        let decimal = Decimal::new(self.raw).ok()?;
+        let magnitude = decimal.magnitude()?;
+        if decimal.is_negative {
+            0_i64.checked_sub_unsigned(magnitude)
+        } else {
+            i64::try_from(magnitude).ok()
+        }
+    }
+
+    /// Compares by exact value: 1, 1.0 and 1e0 are one number, and so are -0 and 0; 2^53 and
+    /// 2^53 + 1 are two.
+    ///
+    /// # Errors
+    /// [`ExponentTooLong`] when one of both has an exponent of more than nine digits, leading
+    /// zeros aside, whatever stands before it.
+    ///
+    /// # Cost
+    /// Linear in both texts, whatever their exponents.
+    pub fn same_value(&self, other: &Number<'_>) -> Result<bool, ExponentTooLong> {
+        Ok(Decimal::new(self.raw)? == Decimal::new(other.raw)?)
+    }
+}
+
+impl fmt::Display for Number<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.raw)
+    }
+}
+
+/// A number's exponent has more than nine digits, leading zeros aside: too long to compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct ExponentTooLong;
+
+impl fmt::Display for ExponentTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("exponent of more than nine digits; write the number with a shorter one")
+    }
+}
+
+impl core::error::Error for ExponentTooLong {}
+
+/// A number as ±0.DIGITS × 10^point, which every value has exactly one of: the digits start and
+/// end with one that is not 0.
+#[derive(Clone, Copy, Debug)]
+struct Decimal<'i> {
+    is_negative: bool,
+    /// Digits, and perhaps a point between them; empty for zero.
+    digits: &'i str,
+    point: i64,
+}
+
+impl<'i> Decimal<'i> {
+    fn new(raw: &'i str) -> Result<Self, ExponentTooLong> {
+        let unsigned = raw.strip_prefix('-').unwrap_or(raw);
+        let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
+            Some((mantissa, exponent)) => (mantissa, read_exponent(exponent)?),
+            None => (unsigned, 0),
+        };
+        let digits = mantissa.trim_matches(['0', '.']);
+        if digits.is_empty() {
+            return Ok(Self { is_negative: false, digits, point: 0 });
+        }
+        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let point = if whole == "0" {
+            let zeros = fraction.len().saturating_sub(fraction.trim_start_matches('0').len());
+            0_i64.saturating_sub_unsigned(zeros as u64)
+        } else {
+            0_i64.saturating_add_unsigned(whole.len() as u64)
+        };
+        let point = point.saturating_add(exponent);
+        Ok(Self { is_negative: raw.starts_with('-'), digits, point })
+    }
+
+    fn digits(&self) -> impl Iterator<Item = u8> {
+        self.digits.bytes().filter(|byte| *byte != b'.')
+    }
+
+    /// Returns the value without its sign, when it is whole and fits.
+    fn magnitude(&self) -> Option<u64> {
+        if self.digits.is_empty() {
+            return Some(0);
+        }
+        // 2^64 has 20 digits.
+        let places = u8::try_from(self.point).ok().filter(|places| (1..=20).contains(places))?;
+        let mut digits = self.digits();
+        let mut value = 0_u64;
+        for _ in 0..places {
+            let digit = digits.next().unwrap_or(b'0').wrapping_sub(b'0');
+            value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
+        }
+        // What is left is a fraction, and not zero.
+        digits.next().is_none().then_some(value)
+    }
+}
+
+impl PartialEq for Decimal<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_negative == other.is_negative
+            && self.point == other.point
+            && self.digits().eq(other.digits())
+    }
+}
+
+fn read_exponent(text: &str) -> Result<i64, ExponentTooLong> {
+    let digits = text.trim_start_matches(['+', '-']).trim_start_matches('0');
+    if digits.len() > 9 {
+        return Err(ExponentTooLong);
+    }
+    let size = digits.bytes().fold(0, push_digit).cast_signed();
+    Ok(if text.starts_with('-') { size.wrapping_neg() } else { size })
+}
+
+/// Appends a digit; of at most 19 of them, so that nothing wraps.
+#[inline]
+fn push_digit(value: u64, digit: u8) -> u64 {
+    value.wrapping_mul(10).wrapping_add(u64::from(digit.wrapping_sub(b'0')))
+}

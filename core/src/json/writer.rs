@@ -1,0 +1,203 @@
+//! Writes compact JSON into the caller's memory.
+
+use super::text::special;
+use super::{LoneSurrogate, Text};
+use crate::OutTooSmall;
+
+/// Writes one compact JSON value; commas come by themselves.
+///
+/// Behind the end of `out` it only counts, so that [`finish`](Self::finish) can tell how much
+/// room the whole takes; an empty `out` measures. The order of the calls is the caller's: a name
+/// before each value of an object, each `begin` with its `end`.
+///
+/// ```
+/// use triwire::json::{Text, Writer};
+///
+/// let mut out = [0; 64];
+/// let mut writer = Writer::new(&mut out);
+/// writer.begin_object();
+/// writer.name("why");
+/// writer.string("no \"root\"\n");
+/// writer.name("codes");
+/// writer.begin_array();
+/// writer.unsigned(1);
+/// writer.signed(-1);
+/// writer.end_array();
+/// writer.end_object();
+/// assert_eq!(writer.finish(), Ok(&br#"{"why":"no \"root\"\n","codes":[1,-1]}"#[..]));
+///
+/// let mut writer = Writer::new(&mut []);
+/// writer.string(Text::plain("four"));
+/// assert_eq!(writer.finish().unwrap_err().needed, 6);
+/// ```
+#[derive(Debug)]
+pub struct Writer<'o> {
+    out: &'o mut [u8],
+    /// Bytes of the whole message so far, written or only counted.
+    len: usize,
+    needs_comma: bool,
+}
+
+impl<'o> Writer<'o> {
+    /// Starts a value at the beginning of `out`.
+    #[inline]
+    #[must_use]
+    pub const fn new(out: &'o mut [u8]) -> Self {
+        Self { out, len: 0, needs_comma: false }
+    }
+
+    /// Opens an object.
+    #[inline]
+    pub fn begin_object(&mut self) {
+        self.token(b"{");
+        self.needs_comma = false;
+    }
+
+    /// Closes the object.
+    #[inline]
+    pub fn end_object(&mut self) {
+        self.push(b"}");
+        self.needs_comma = true;
+    }
+
+    /// Opens an array.
+    #[inline]
+    pub fn begin_array(&mut self) {
+        self.token(b"[");
+        self.needs_comma = false;
+    }
+
+    /// Closes the array.
+    #[inline]
+    pub fn end_array(&mut self) {
+        self.push(b"]");
+        self.needs_comma = true;
+    }
+
+    /// Names the object's next member.
+    #[inline]
+    pub fn name(&mut self, name: &str) {
+        self.string(name);
+        self.push(b":");
+        self.needs_comma = false;
+    }
+
+    /// Writes a string; a lone surrogate of a peer's text goes out as U+FFFD.
+    #[inline]
+    pub fn string<'t>(&mut self, text: impl Into<Text<'t>>) {
+        let text = text.into();
+        self.token(b"\"");
+        match text.as_str() {
+            Some(plain) => self.escape(plain),
+            None => {
+                for c in text.chars() {
+                    let c = c.unwrap_or_else(|LoneSurrogate(_)| char::REPLACEMENT_CHARACTER);
+                    self.escape(c.encode_utf8(&mut [0; 4]));
+                }
+            }
+        }
+        self.push(b"\"");
+    }
+
+    /// Writes a whole number.
+    pub fn unsigned(&mut self, value: u64) {
+        let mut digits = [0; 20];
+        self.token(decimal(value, &mut digits));
+    }
+
+    /// Writes a whole number.
+    pub fn signed(&mut self, value: i64) {
+        let mut digits = [0; 20];
+        if value < 0 {
+            self.token(b"-");
+            self.push(decimal(value.unsigned_abs(), &mut digits));
+        } else {
+            self.token(decimal(value.unsigned_abs(), &mut digits));
+        }
+    }
+
+    /// Writes `true` or `false`.
+    #[inline]
+    pub fn boolean(&mut self, value: bool) {
+        self.token(if value { b"true" } else { b"false" });
+    }
+
+    /// Writes `null`.
+    #[inline]
+    pub fn null(&mut self) {
+        self.token(b"null");
+    }
+
+    /// Writes a value that is JSON already, such as [`Raw::as_str`](super::Raw::as_str), as it is.
+    #[inline]
+    pub fn raw(&mut self, json: &str) {
+        self.token(json.as_bytes());
+    }
+
+    /// Returns the written value.
+    ///
+    /// # Errors
+    /// [`OutTooSmall`], with the exact size of the whole; `out` holds some part of it then.
+    #[inline]
+    pub fn finish(self) -> Result<&'o [u8], OutTooSmall> {
+        let out: &'o [u8] = self.out;
+        out.get(..self.len).ok_or(OutTooSmall { needed: self.len })
+    }
+
+    /// Writes the start of a value, or all of it.
+    #[inline]
+    fn token(&mut self, bytes: &[u8]) {
+        if self.needs_comma {
+            self.push(b",");
+        }
+        self.needs_comma = true;
+        self.push(bytes);
+    }
+
+    #[inline]
+    fn push(&mut self, bytes: &[u8]) {
+        let end = self.len.saturating_add(bytes.len());
+        if let Some(room) = self.out.get_mut(self.len..end) {
+            room.copy_from_slice(bytes);
+        }
+        self.len = end;
+    }
+
+    fn escape(&mut self, text: &str) {
+        let mut rest = text.as_bytes();
+        while let Some((plain, from)) = rest.split_at_checked(special(rest)) {
+            self.push(plain);
+            let Some((byte, behind)) = from.split_first() else { break };
+            match byte {
+                b'"' => self.push(b"\\\""),
+                b'\\' => self.push(b"\\\\"),
+                0x08 => self.push(b"\\b"),
+                0x09 => self.push(b"\\t"),
+                0x0a => self.push(b"\\n"),
+                0x0c => self.push(b"\\f"),
+                0x0d => self.push(b"\\r"),
+                _ => {
+                    let hex = |digit| char::from_digit(digit, 16).map_or(b'0', |c| c as u8);
+                    let byte = u32::from(*byte);
+                    self.push(&[b'\\', b'u', b'0', b'0', hex(byte >> 4), hex(byte & 0xf)]);
+                }
+            }
+            rest = behind;
+        }
+    }
+}
+
+/// Writes the decimal digits, from the end of `digits` on backwards.
+fn decimal(value: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut rest = value;
+    let mut start = digits.len();
+    for (at, digit) in digits.iter_mut().enumerate().rev() {
+        *digit = b'0'.wrapping_add((rest % 10) as u8);
+        rest /= 10;
+        start = at;
+        if rest == 0 {
+            break;
+        }
+    }
+    digits.get(start..).unwrap_or_default()
+}
