@@ -117,6 +117,32 @@ impl<'i> Text<'i> {
         Self { raw: self.raw.get(start..end).unwrap_or_default(), is_escaped }
     }
 
+    /// Returns how many bytes [`Writer::string`](super::Writer::string) writes for it, without
+    /// the quotes.
+    #[must_use]
+    pub fn written_len(&self) -> usize {
+        self.chars().fold(0, |sum: usize, c| sum.wrapping_add(written_len(c)))
+    }
+
+    /// Returns the longest beginning that takes at most `limit` bytes when written, cut between
+    /// characters.
+    #[must_use]
+    pub fn within(&self, limit: usize) -> Self {
+        let mut chars = self.chars();
+        let mut left = limit;
+        loop {
+            let at = self.raw.len().wrapping_sub(chars.rest.len());
+            let room = match chars.next() {
+                None => return *self,
+                Some(c) => left.checked_sub(written_len(c)),
+            };
+            match room {
+                Some(room) => left = room,
+                None => return Self { raw: self.raw.get(..at).unwrap_or_default(), ..*self },
+            }
+        }
+    }
+
     /// Decodes into the caller's memory; [`utf8_len`](Self::utf8_len) bytes are enough.
     ///
     /// # Errors
@@ -276,6 +302,16 @@ impl Chars<'_> {
 /// Reads the `\uXXXX` that `text` starts with.
 fn unicode_escape(text: &str) -> Option<u16> {
     u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
+}
+
+/// Bytes that one character takes when written.
+const fn written_len(c: Result<char, LoneSurrogate>) -> usize {
+    match c {
+        Ok('"' | '\\' | '\u{8}' | '\t' | '\n' | '\u{c}' | '\r') => 2,
+        Ok(..'\u{20}') => 6,
+        Ok(c) => c.len_utf8(),
+        Err(_) => char::REPLACEMENT_CHARACTER.len_utf8(),
+    }
 }
 
 /// Half of a surrogate pair without the other half: no character. Holds its code unit, 0xD800 to
