@@ -1,0 +1,260 @@
+//! Who may do what: the one judge of a request's head.
+
+use core::fmt;
+
+use base64ct::{Base64, Encoding};
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConstantTimeEq};
+
+use super::{
+    Allow, Header, JSON_TYPE, Refusal, Repeated, SOCKET_VERSION, Why, host, is_media_type,
+    is_sandbox_id, items, length, only,
+};
+
+/// Bytes of a request's body, at most.
+const MAX_REQUEST_BODY: u64 = 1 << 20;
+
+/// A key's SHA-256: what a server keeps, and what is compared.
+///
+/// Comparison takes the same time wherever the keys differ; debug output shows nothing.
+#[derive(Clone, Copy)]
+pub struct KeyDigest([u8; 32]);
+
+impl KeyDigest {
+    /// Digests a key.
+    #[must_use]
+    pub fn of(secret: &[u8]) -> Self {
+        Self(Sha256::digest(secret).into())
+    }
+}
+
+impl ConstantTimeEq for KeyDigest {
+    fn ct_eq(&self, other: &Self) -> Choice {
+        self.0.as_slice().ct_eq(other.0.as_slice())
+    }
+}
+
+impl PartialEq for KeyDigest {
+    fn eq(&self, other: &Self) -> bool {
+        self.ct_eq(other).into()
+    }
+}
+
+impl Eq for KeyDigest {}
+
+impl fmt::Debug for KeyDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("KeyDigest(redacted)")
+    }
+}
+
+#[cfg(feature = "defmt")]
+impl defmt::Format for KeyDigest {
+    fn format(&self, f: defmt::Formatter<'_>) {
+        defmt::write!(f, "KeyDigest(redacted)");
+    }
+}
+
+/// Who is admitted.
+#[derive(Clone, Copy, Debug)]
+pub enum Access<'p> {
+    /// Everybody; for a loopback address only, and only when asked for.
+    Open,
+    /// Whoever sends one of these keys; nobody when there are none.
+    Keys(&'p [KeyDigest]),
+}
+
+/// What a server is to its clients: its address, its names and its keys.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer<'p, H = &'p str> {
+    /// The port it listens on.
+    pub port: u16,
+    /// Whether its address is a loopback one.
+    pub loopback: bool,
+    /// Names beyond the loopback ones that it answers to, each with a port or, for every port,
+    /// without. When there are none, a server on a loopback address answers to loopback names
+    /// only, and one on another address to every name.
+    pub hosts: &'p [H],
+    /// Who is admitted.
+    pub access: Access<'p>,
+}
+
+/// What an admitted request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route<'t> {
+    /// `GET /healthz`: 200 with [`HEALTH_BODY`](super::HEALTH_BODY).
+    Health,
+    /// `POST /sandboxes/{id}/exec`.
+    OneShot {
+        /// The sandbox's id.
+        sandbox: &'t str,
+    },
+    /// `POST /sandboxes/{id}/exec?stdin=1`.
+    Hijack {
+        /// The sandbox's id.
+        sandbox: &'t str,
+    },
+    /// `GET /sandboxes/{id}/exec` with an upgrade that can be answered with 101.
+    Socket {
+        /// The sandbox's id.
+        sandbox: &'t str,
+        /// The value of `Sec-WebSocket-Key`.
+        key: &'t str,
+    },
+}
+
+/// Judges a request's head: the route, or the status to refuse it with.
+///
+/// The order: target, `Host`, key, `Origin`, route, shape of the id, sandbox, method, then the
+/// upgrade of a GET, or the content type and the declared length of a POST. `GET /healthz` needs
+/// neither `Host` nor key. `knows` tells whether there is a sandbox of that id.
+///
+/// ```
+/// use triwire::exec::head::{Access, Header, Peer, Route, admit};
+///
+/// let peer: Peer<'_> = Peer { port: 7878, loopback: true, hosts: &[], access: Access::Keys(&[]) };
+/// let headers = [Header { name: "Host", value: b"localhost:7878" }];
+/// let judge = |target| admit("POST", target, headers.into_iter(), &peer, |_| true);
+/// assert_eq!(judge("/sandboxes/local/exec").unwrap_err().status, 401); // no keys: nobody
+/// ```
+///
+/// # Errors
+/// The [`Refusal`] to answer with.
+pub fn admit<'t, H: AsRef<str>>(
+    method: &str,
+    target: &'t str,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    peer: &Peer<'_, H>,
+    knows: impl Fn(&str) -> bool,
+) -> Result<Route<'t>, Refusal> {
+    let (authority, path, query) = parts(target).ok_or(Why::Target)?;
+    if method == "GET" && path == "/healthz" {
+        return Ok(Route::Health);
+    }
+    let once = |name: &'static str| {
+        only(headers.clone(), name).map_err(|Repeated| Refusal::from(Why::Repeated(name)))
+    };
+
+    // rule: EXEC-33
+    let host = once("Host")?.and_then(|host| core::str::from_utf8(host).ok());
+    let host = host.filter(|host| host::is_host(host)).ok_or(Why::HostMissing)?;
+    if authority.is_some_and(|authority| !authority.eq_ignore_ascii_case(host)) {
+        return Err(Why::Target.into());
+    }
+    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
+        return Err(Why::HostRefused.into());
+    }
+
+    // rule: EXEC-32
+    let authorization = once("Authorization")?;
+    if let Access::Keys(keys) = peer.access {
+        let key = authorization.and_then(bearer).ok_or(Why::KeyMissing)?;
+        let key = KeyDigest::of(key);
+        let known = keys.iter().fold(Choice::from(0), |known, ours| known | ours.ct_eq(&key));
+        if !bool::from(known) {
+            return Err(Why::KeyWrong.into());
+        }
+    }
+
+    // rule: EXEC-33
+    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
+        return Err(Why::OriginRefused.into());
+    }
+
+    if path == "/healthz" {
+        return Err(Why::Method { allow: Allow::Get }.into());
+    }
+    let sandbox = path
+        .strip_prefix("/sandboxes/")
+        .and_then(|rest| rest.split_once('/'))
+        .and_then(|(sandbox, rest)| (rest == "exec").then_some(sandbox))
+        .ok_or(Why::UnknownRoute)?;
+    // rule: EXEC-34
+    if !is_sandbox_id(sandbox) {
+        return Err(Why::SandboxId.into());
+    }
+    if !knows(sandbox) {
+        return Err(Why::UnknownSandbox.into());
+    }
+    match method {
+        "GET" => Ok(Route::Socket { sandbox, key: upgrade(headers.clone(), once)? }),
+        "POST" => {
+            // rule: EXEC-36
+            let content_type = once("Content-Type")?.filter(|value| !value.is_empty());
+            if content_type.is_some_and(|value| !is_media_type(value, JSON_TYPE)) {
+                return Err(Why::ContentType.into());
+            }
+            if let Some(value) = once("Content-Length")? {
+                // rule: EXEC-18
+                if length(value).ok_or(Why::Length)? > MAX_REQUEST_BODY {
+                    return Err(Why::TooLarge { limit: MAX_REQUEST_BODY }.into());
+                }
+            }
+            // rule: EXEC-21
+            if wants_stdin(query) {
+                Ok(Route::Hijack { sandbox })
+            } else {
+                Ok(Route::OneShot { sandbox })
+            }
+        }
+        _ => Err(Why::Method { allow: Allow::GetPost }.into()),
+    }
+}
+
+/// Splits a target into its authority, when it is a URL, its path and its query.
+fn parts(target: &str) -> Option<(Option<&str>, &str, &str)> {
+    let (authority, rest) = match target.split_once("://") {
+        Some((scheme, rest))
+            if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") =>
+        {
+            let (authority, rest) = rest.split_at_checked(rest.find('/')?)?;
+            (Some(authority), rest)
+        }
+        _ => (None, target),
+    };
+    if !rest.starts_with('/') || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return None;
+    }
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    Some((authority, path, query))
+}
+
+/// Nothing is decoded, and the first `stdin` decides, as in servers already in the field.
+fn wants_stdin(query: &str) -> bool {
+    let mut values = query.split('&').filter_map(|pair| {
+        pair.split_once('=').and_then(|(name, value)| (name == "stdin").then_some(value))
+    });
+    values.next() == Some("1")
+}
+
+/// The key in an `Authorization` of the scheme `Bearer`, exactly as it stands there.
+fn bearer(authorization: &[u8]) -> Option<&[u8]> {
+    let (scheme, key) = authorization.split_at_checked(6)?;
+    let key = key.strip_prefix(b" ")?;
+    scheme.eq_ignore_ascii_case(b"bearer").then_some(key)
+}
+
+/// Checks an upgrade's head and returns its key.
+fn upgrade<'t>(
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    once: impl Fn(&'static str) -> Result<Option<&'t [u8]>, Refusal>,
+) -> Result<&'t str, Refusal> {
+    // rule: EXEC-23
+    let has = |name, token: &[u8]| {
+        items(headers.clone(), name).any(|item| item.eq_ignore_ascii_case(token))
+    };
+    if !has("connection", b"upgrade") || !has("upgrade", b"websocket") {
+        return Err(Why::UpgradeMissing.into());
+    }
+    if once("Sec-WebSocket-Version")? != Some(SOCKET_VERSION.as_bytes()) {
+        return Err(Why::SocketVersion.into());
+    }
+    let key = once("Sec-WebSocket-Key")?.filter(|key| is_socket_key(key)).ok_or(Why::SocketKey)?;
+    core::str::from_utf8(key).map_err(|_| Why::SocketKey.into())
+}
+
+/// Reports whether `key` is the base64 of 16 bytes.
+pub(super) fn is_socket_key(key: &[u8]) -> bool {
+    let mut bytes = [0; 18];
+    Base64::decode(key, &mut bytes).is_ok_and(|bytes| bytes.len() == 16)
+}

@@ -1,0 +1,432 @@
+//! Answers that refuse a request: the status, its words and its bytes.
+
+use core::fmt::{self, Write as _};
+
+use super::{JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, SOCKET_VERSION, write_to};
+use crate::OutTooSmall;
+use crate::exec::body::{BodyError, BodyFault};
+
+/// A request that is not answered with what it asked for.
+///
+/// Its [`Display`](fmt::Display) says why and what to do; [`write`](Self::write) is the whole
+/// answer for own loops; a server that stands on an HTTP library takes [`status`](Self::status),
+/// [`headers`](Self::headers) and [`body`](Self::body).
+///
+/// ```
+/// use triwire::exec::head::Refusal;
+///
+/// let refusal = Refusal::unknown_sandbox();
+/// let mut out = [0; 512];
+/// let wire = refusal.write(&refusal.why, &mut out).unwrap();
+/// assert!(wire.starts_with(b"HTTP/1.1 404 Not Found\r\n"));
+/// assert!(wire.ends_with(b"\"code\":\"not_found\"}\n"));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The HTTP status.
+    pub status: u16,
+    /// The stable word for programs; empty when the status says it all.
+    pub code: &'static str,
+    /// The reason, for people.
+    pub why: Why,
+}
+
+/// Why a request is refused; its [`Display`](fmt::Display) says what to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Why {
+    /// The head is not HTTP/1.1.
+    Malformed(Malformed),
+    /// The target is neither a path nor a URL of this host.
+    Target,
+    /// A header that may stand once stands twice.
+    Repeated(
+        /// The header's name.
+        &'static str,
+    ),
+    /// `Content-Length` is not a number, or contradicts `Transfer-Encoding`.
+    Length,
+    /// The body's bytes are not what its head declared.
+    Body(BodyFault),
+    /// The request in the body is not one that can be run.
+    Request,
+    /// `Host` is missing or not a host.
+    HostMissing,
+    /// The sandbox id has not the shape of one.
+    SandboxId,
+    /// `Sec-WebSocket-Key` is missing or not 16 bytes in base64.
+    SocketKey,
+    /// No bearer key was sent.
+    KeyMissing,
+    /// The bearer key is not one of ours.
+    KeyWrong,
+    /// `Host` is none of the names that this server answers to.
+    HostRefused,
+    /// The request comes from another site's page.
+    OriginRefused,
+    /// No such route.
+    UnknownRoute,
+    /// No such sandbox.
+    UnknownSandbox,
+    /// The route exists, with other methods.
+    Method {
+        /// The methods that the route takes.
+        allow: Allow,
+    },
+    /// The body is larger than a request may be.
+    TooLarge {
+        /// Bytes that a request's body may have.
+        limit: u64,
+    },
+    /// The body is not declared to be JSON.
+    ContentType,
+    /// A GET that does not upgrade to WebSocket.
+    UpgradeMissing,
+    /// An upgrade to another version of WebSocket.
+    SocketVersion,
+    /// The head does not fit the server's window.
+    HeadTooLarge,
+    /// The head has more than [`MAX_HEADERS`] lines.
+    TooManyHeaders,
+    /// The server failed.
+    Internal,
+    /// `Transfer-Encoding` names a coding other than `chunked`.
+    TransferCoding,
+    /// The server cannot take over a connection.
+    HijackUnavailable,
+    /// The sandbox cannot be reached.
+    Unreachable,
+}
+
+/// The methods that a route takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Allow {
+    /// Health.
+    Get,
+    /// Exec.
+    GetPost,
+}
+
+impl Allow {
+    const GET: &'static str = "GET";
+    const GET_POST: &'static str = "GET, POST";
+
+    /// Returns the value of the header `Allow`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => Self::GET,
+            Self::GetPost => Self::GET_POST,
+        }
+    }
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(what) => {
+                write!(f, "the request's head is malformed: {what}; send HTTP/1.1")
+            }
+            Self::Target => f.write_str(
+                "the request's target is malformed; send a path that starts with '/', \
+                 or a URL whose host is the Host header's",
+            ),
+            Self::Repeated(name) => {
+                write!(f, "the header {name} stands more than once; send it once")
+            }
+            Self::Length => f.write_str(
+                "the body's length is malformed; send one Content-Length in decimal digits, \
+                 or Transfer-Encoding: chunked, not both",
+            ),
+            Self::Body(fault) => write!(f, "the body is malformed: {fault}"),
+            Self::Request => f.write_str("the body is not an exec request; send one as JSON"),
+            Self::HostMissing => f.write_str(
+                "the Host header is missing or malformed; send one with the name and port \
+                 that the connection was made to",
+            ),
+            Self::SandboxId => write!(
+                f,
+                "the sandbox id is malformed; it is 1 to {MAX_SANDBOX_ID} of A-Z a-z 0-9 _ -"
+            ),
+            Self::SocketKey => {
+                f.write_str("Sec-WebSocket-Key is missing or malformed; send 16 bytes in base64")
+            }
+            Self::KeyMissing => {
+                f.write_str("a key is needed; send it as Authorization: Bearer <key>")
+            }
+            Self::KeyWrong => f.write_str(
+                "the key is not one that this server admits; check the key and the server's list",
+            ),
+            Self::HostRefused => f.write_str(
+                "this server does not answer to that Host; use a loopback name with the server's \
+                 port, or add the name to the server's hosts",
+            ),
+            Self::OriginRefused => f.write_str(
+                "requests from pages of another origin are refused; \
+                 call from a page of this host, or without Origin",
+            ),
+            Self::UnknownRoute => f.write_str(
+                "no such route; there are GET /healthz and /sandboxes/{id}/exec with POST or GET",
+            ),
+            Self::UnknownSandbox => {
+                f.write_str("no such sandbox; use an id from the server's configuration")
+            }
+            Self::Method { allow } => {
+                write!(f, "the route does not take this method; use {}", allow.as_str())
+            }
+            Self::TooLarge { limit } => {
+                write!(f, "the request's body is too large; send at most {limit} bytes")
+            }
+            Self::ContentType => {
+                write!(f, "the body's content type is not JSON; send {JSON_TYPE}")
+            }
+            Self::UpgradeMissing => f.write_str(
+                "GET runs commands over WebSocket only; upgrade to version 13, or send a POST",
+            ),
+            Self::SocketVersion => write!(
+                f,
+                "that version of WebSocket is not spoken; send Sec-WebSocket-Version: \
+                 {SOCKET_VERSION}"
+            ),
+            Self::HeadTooLarge => {
+                f.write_str("the request's head is too large; send fewer or shorter headers")
+            }
+            Self::TooManyHeaders => {
+                write!(f, "the request has too many headers; send at most {MAX_HEADERS}")
+            }
+            Self::Internal => f.write_str("the server failed; its log says more, then try again"),
+            Self::TransferCoding => f.write_str(
+                "the body's transfer coding is not supported; \
+                 send Transfer-Encoding: chunked or Content-Length",
+            ),
+            Self::HijackUnavailable => f.write_str(
+                "this server cannot hand over the connection; use WebSocket for stdin, \
+                 or leave out stdin=1",
+            ),
+            Self::Unreachable => {
+                f.write_str("the sandbox cannot be reached; check that it runs, then try again")
+            }
+        }
+    }
+}
+
+impl From<Why> for Refusal {
+    /// Gives a reason the status and the code that stand for it.
+    fn from(why: Why) -> Self {
+        // rule: EXEC-36
+        let (status, code) = match why {
+            Why::Malformed(_)
+            | Why::Target
+            | Why::Repeated(_)
+            | Why::Length
+            | Why::Body(_)
+            | Why::Request
+            | Why::HostMissing
+            | Why::SandboxId
+            | Why::SocketKey => (400, ""),
+            Why::KeyMissing | Why::KeyWrong => (401, ""),
+            Why::HostRefused => (403, "host-refused"),
+            Why::OriginRefused => (403, "origin-refused"),
+            Why::UnknownRoute | Why::UnknownSandbox => (404, "not_found"),
+            Why::Method { .. } => (405, ""),
+            Why::TooLarge { .. } => (413, ""),
+            Why::ContentType => (415, ""),
+            Why::UpgradeMissing | Why::SocketVersion => (426, ""),
+            Why::HeadTooLarge | Why::TooManyHeaders => (431, ""),
+            Why::Internal => (500, ""),
+            Why::TransferCoding => (501, ""),
+            Why::HijackUnavailable => (501, "hijack_unavailable"),
+            Why::Unreachable => (502, ""),
+        };
+        Self { status, code, why }
+    }
+}
+
+impl From<BodyError> for Refusal {
+    /// Refuses a request by what is wrong with its body: 413 when it is too large, else 400.
+    fn from(error: BodyError) -> Self {
+        Self::from(match error.fault {
+            BodyFault::TooLarge { limit } => Why::TooLarge { limit },
+            fault => Why::Body(fault),
+        })
+    }
+}
+
+impl Refusal {
+    /// 400: the body is no request; the detail to write is the parser's error.
+    #[must_use]
+    pub fn bad_request() -> Self {
+        Why::Request.into()
+    }
+
+    /// 404 with code `not_found`: a sandbox that went between admission and its use.
+    #[must_use]
+    pub fn unknown_sandbox() -> Self {
+        Why::UnknownSandbox.into()
+    }
+
+    /// 413: an HTTP library found the body to be larger than `limit` bytes.
+    #[must_use]
+    pub fn too_large(limit: u64) -> Self {
+        Why::TooLarge { limit }.into()
+    }
+
+    /// 431: an HTTP library found the head to be too large.
+    #[must_use]
+    pub fn head_too_large() -> Self {
+        Why::HeadTooLarge.into()
+    }
+
+    /// 500: the server failed.
+    #[must_use]
+    pub fn internal() -> Self {
+        Why::Internal.into()
+    }
+
+    /// 501 with code `hijack_unavailable`: the server cannot take over a connection.
+    #[must_use]
+    pub fn hijack_unavailable() -> Self {
+        Why::HijackUnavailable.into()
+    }
+
+    /// 502: the sandbox cannot be reached; the detail to write says how that showed.
+    #[must_use]
+    pub fn unreachable() -> Self {
+        Why::Unreachable.into()
+    }
+
+    /// Returns the header lines that this status asks for, beside content type and length.
+    #[must_use]
+    pub const fn headers(&self) -> &'static [(&'static str, &'static str)] {
+        match self.why {
+            Why::KeyMissing | Why::KeyWrong => &[("WWW-Authenticate", "Bearer")],
+            Why::UpgradeMissing | Why::SocketVersion => &[
+                ("Sec-WebSocket-Version", SOCKET_VERSION),
+                ("Upgrade", "websocket"),
+                ("Connection", "Upgrade"),
+            ],
+            Why::Method { allow: Allow::Get } => &[("Allow", Allow::GET)],
+            Why::Method { allow: Allow::GetPost } => &[("Allow", Allow::GET_POST)],
+            _ => &[],
+        }
+    }
+
+    /// Returns the JSON body, as text to be formatted. The detail is [`why`](Self::why), or an
+    /// error that says more.
+    pub const fn body<D: fmt::Display>(&self, detail: D) -> ErrorBody<D> {
+        ErrorBody { detail, code: self.code }
+    }
+
+    /// Writes the whole answer: head and JSON body. The connection ends with it.
+    ///
+    /// # Errors
+    /// [`OutTooSmall`] when `out` has less room; 1024 bytes hold every answer whose detail is
+    /// [`why`](Self::why).
+    pub fn write<'o>(
+        &self,
+        detail: impl fmt::Display,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], OutTooSmall> {
+        let body = self.body(detail);
+        let mut length = Length(0);
+        // Counting never fails.
+        let _ = write!(length, "{body}");
+        write_to(out, |out| {
+            let reason = reason(self.status);
+            write!(out, "HTTP/1.1 {} {reason}\r\nContent-Type: {JSON_TYPE}\r\n", self.status)?;
+            for (name, value) in self.headers() {
+                write!(out, "{name}: {value}\r\n")?;
+            }
+            write!(out, "Content-Length: {}\r\nConnection: close\r\n\r\n{body}", length.0)
+        })
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.why, f)
+    }
+}
+
+impl core::error::Error for Refusal {}
+
+/// Returns the words beside a status that this module answers with.
+const fn reason(status: u16) -> &'static str {
+    match status {
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        413 => "Content Too Large",
+        415 => "Unsupported Media Type",
+        426 => "Upgrade Required",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        _ => "Internal Server Error",
+    }
+}
+
+/// The JSON body of an error, `{"error":…,"code":…}` and a newline, without an empty code.
+///
+/// ```
+/// use triwire::exec::head::Refusal;
+///
+/// let body = Refusal::bad_request().body("cmd: expected a \"list\"");
+/// assert_eq!(body.to_string(), "{\"error\":\"cmd: expected a \\\"list\\\"\"}\n");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct ErrorBody<D> {
+    detail: D,
+    code: &'static str,
+}
+
+impl<D: fmt::Display> fmt::Display for ErrorBody<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // rule: EXEC-35
+        f.write_str("{\"error\":\"")?;
+        write!(Escape(f), "{}", self.detail)?;
+        f.write_str("\"")?;
+        if !self.code.is_empty() {
+            f.write_str(",\"code\":\"")?;
+            f.write_str(self.code)?;
+            f.write_str("\"")?;
+        }
+        f.write_str("}\n")
+    }
+}
+
+/// Escapes what is formatted through it, for a JSON string.
+struct Escape<'a, 'f>(&'a mut fmt::Formatter<'f>);
+
+impl fmt::Write for Escape<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for character in text.chars() {
+            match character {
+                '"' => self.0.write_str("\\\"")?,
+                '\\' => self.0.write_str("\\\\")?,
+                '\n' => self.0.write_str("\\n")?,
+                '\r' => self.0.write_str("\\r")?,
+                '\t' => self.0.write_str("\\t")?,
+                '\0'..=' ' if character != ' ' => write!(self.0, "\\u{:04x}", character as u32)?,
+                _ => self.0.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Counts the bytes of what is formatted into it.
+struct Length(usize);
+
+impl fmt::Write for Length {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0 = self.0.saturating_add(text.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,1 @@
+//! Heads and admission, through the public functions.
