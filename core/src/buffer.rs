@@ -50,12 +50,14 @@ pub struct Inbox<B> {
     memory: B,
     start: usize,
     end: usize,
+    /// Unread bytes at the last lend; 0 when more came since.
+    lent: usize,
 }
 
 impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
     /// Makes an empty inbox over `memory`.
     pub const fn new(memory: B) -> Self {
-        Self { memory, start: 0, end: 0 }
+        Self { memory, start: 0, end: 0, lent: 0 }
     }
 
     /// Returns the bytes not yet used.
@@ -68,6 +70,24 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
     pub fn window(&mut self) -> Window<'_> {
         let rest = self.memory.as_ref().get(self.start..self.end).unwrap_or_default();
         Window { rest, start: &mut self.start, end: self.end }
+    }
+
+    /// Lends the unread bytes as [`window`](Self::window) does, but only when they show a machine
+    /// something new: `None` while they are the same that the last lend left over, so a loop over
+    /// this ends.
+    pub fn lend(&mut self) -> Option<Window<'_>> {
+        if !self.has_news() {
+            return None;
+        }
+        self.lent = self.unread().len();
+        Some(self.window())
+    }
+
+    /// Reports whether a [`lend`](Self::lend) would give something.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        let unread = self.unread().len();
+        unread > 0 && unread != self.lent
     }
 
     /// Marks the first `count` unread bytes as used; more than there are marks all.
@@ -98,6 +118,9 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
     /// Marks the first `count` bytes of [`space`](Self::space) as received.
     pub fn filled(&mut self, count: usize) {
         self.end = self.end.saturating_add(count).min(self.memory.as_ref().len());
+        if count > 0 {
+            self.lent = 0;
+        }
     }
 
     /// Reports whether every byte of the memory is unread.

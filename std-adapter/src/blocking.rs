@@ -29,7 +29,7 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use triwire::buffer::{Inbox, Outbox, Window};
 
-use crate::link::{Known, write_zero};
+use crate::link::write_zero;
 use crate::{Full, InboxFull, Wake};
 
 /// The receiving half of a link over a [`Read`].
@@ -39,14 +39,13 @@ use crate::{Full, InboxFull, Wake};
 pub struct Rx<R, B = Box<[u8]>> {
     reader: R,
     inbox: Inbox<B>,
-    known: Known,
     ended: bool,
 }
 
 impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
     /// Makes a receiving half over `reader` with `buffer` for what is unread.
     pub fn new(reader: R, buffer: B) -> Self {
-        Self { reader, inbox: Inbox::new(buffer), known: Known::default(), ended: false }
+        Self { reader, inbox: Inbox::new(buffer), ended: false }
     }
 
     /// Lends the unread bytes, or `None` when there are none or none that a machine has not seen.
@@ -55,7 +54,7 @@ impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
     // Not an iterator: what it gives borrows the link.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Window<'_>> {
-        self.known.lend(self.inbox.unread().len()).then(|| self.inbox.window())
+        self.inbox.lend()
     }
 
     /// Returns the bytes not yet used.
@@ -89,13 +88,9 @@ impl<R: Read, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
         if self.ended {
             return Ok(Wake::End);
         }
-        let unread = self.inbox.unread().len();
-        let full = self.inbox.is_full();
-        if self.known.tell(unread) || full && self.known.is_new(unread) {
-            return Ok(Wake::Bytes);
-        }
-        if full {
-            return Err(InboxFull.into());
+        if self.inbox.is_full() {
+            let full = Err(InboxFull.into());
+            return if self.inbox.has_news() { Ok(Wake::Bytes) } else { full };
         }
         loop {
             match self.reader.read(self.inbox.space()) {
@@ -105,7 +100,6 @@ impl<R: Read, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
                 }
                 Ok(count) => {
                     self.inbox.filled(count);
-                    self.known.arrived();
                     return Ok(Wake::Bytes);
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -42,43 +42,6 @@ impl From<InboxFull> for io::Error {
     }
 }
 
-/// What the caller knows of the unread bytes; keeps loops from spinning over the same bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Known {
-    /// Unread bytes at the last lend, none when more came since.
-    lent: Option<usize>,
-    /// A wait said that there are bytes, or they were lent.
-    told: bool,
-}
-
-impl Known {
-    /// Bytes arrived, and the wait that took them is about to say so.
-    pub(crate) fn arrived(&mut self) {
-        *self = Self { lent: None, told: true };
-    }
-
-    /// Reports whether a lend may show something new; marks `unread` bytes as lent.
-    pub(crate) fn lend(&mut self, unread: usize) -> bool {
-        let new = self.is_new(unread);
-        if new {
-            *self = Self { lent: Some(unread), told: true };
-        }
-        new
-    }
-
-    /// Reports whether a lend would show something new.
-    pub(crate) fn is_new(self, unread: usize) -> bool {
-        unread > 0 && self.lent != Some(unread)
-    }
-
-    /// Reports whether bytes are there that no wait has told of; true at most once for them.
-    pub(crate) fn tell(&mut self, unread: usize) -> bool {
-        let news = !self.told && self.is_new(unread);
-        self.told |= news;
-        news
-    }
-}
-
 /// The error of a write that took nothing: the transport will never take more.
 pub(crate) fn write_zero() -> io::Error {
     io::Error::new(io::ErrorKind::WriteZero, "the transport took none of the bytes to send")

@@ -36,4 +36,5 @@
 //! # }
 //! ```
 
+pub mod socket;
 pub mod stream;

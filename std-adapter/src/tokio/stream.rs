@@ -32,7 +32,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, timeout_at};
 use triwire::buffer::{Inbox, Outbox, Window};
 
-use crate::link::{Known, write_zero};
+use crate::link::write_zero;
 use crate::{Full, InboxFull, Wake};
 
 /// The receiving half of a link over an [`AsyncRead`].
@@ -42,14 +42,15 @@ use crate::{Full, InboxFull, Wake};
 pub struct Rx<R, B = Box<[u8]>> {
     reader: R,
     inbox: Inbox<B>,
-    known: Known,
+    /// No wait has told of the first bytes yet.
+    untold: bool,
     ended: bool,
 }
 
 impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
     /// Makes a receiving half over `reader` with `buffer` for what is unread.
     pub fn new(reader: R, buffer: B) -> Self {
-        Self { reader, inbox: Inbox::new(buffer), known: Known::default(), ended: false }
+        Self { reader, inbox: Inbox::new(buffer), untold: false, ended: false }
     }
 
     /// Makes a receiving half whose first bytes, `unread`, were already read by someone else,
@@ -63,6 +64,7 @@ impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
         let room = space.get_mut(..unread.len()).ok_or(Full { needed: unread.len() })?;
         room.copy_from_slice(unread);
         rx.inbox.filled(unread.len());
+        rx.untold = true;
         Ok(rx)
     }
 
@@ -73,7 +75,7 @@ impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
     // Not an iterator: what it gives borrows the link.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Option<Window<'_>> {
-        self.known.lend(self.inbox.unread().len()).then(|| self.inbox.window())
+        self.inbox.lend()
     }
 
     /// Returns the bytes not yet used.
@@ -134,15 +136,12 @@ impl<R: AsyncRead + Unpin, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
         if self.ended {
             return Poll::Ready(Ok(Wake::End));
         }
-        let unread = self.inbox.unread().len();
-        if self.known.tell(unread) {
+        if std::mem::take(&mut self.untold) && self.inbox.has_news() {
             return Poll::Ready(Ok(Wake::Bytes));
         }
         if self.inbox.is_full() {
-            if self.known.is_new(unread) {
-                return Poll::Pending;
-            }
-            return Poll::Ready(Err(InboxFull.into()));
+            let full = Poll::Ready(Err(InboxFull.into()));
+            return if self.inbox.has_news() { Poll::Pending } else { full };
         }
         loop {
             let mut room = ReadBuf::new(self.inbox.space());
@@ -157,7 +156,6 @@ impl<R: AsyncRead + Unpin, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
                 return Poll::Ready(Ok(Wake::End));
             }
             self.inbox.filled(count);
-            self.known.arrived();
             return Poll::Ready(Ok(Wake::Bytes));
         }
     }
