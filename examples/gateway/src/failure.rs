@@ -20,8 +20,21 @@ impl Failure {
     /// The exit code of every failure that is not the command's own, as in docker run.
     pub(crate) const STATUS: u8 = 125;
 
+    /// The exit code when standard output is closed: what the shell says of a tool that SIGPIPE
+    /// ended.
+    const STATUS_BROKEN_PIPE: u8 = 128 + 13;
+
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self { message: message.into() }
+    }
+
+    /// Judges a failed write of standard output: a reader that has seen enough is no failure, the
+    /// tool ends quietly with the code of a broken pipe.
+    pub(crate) fn output(error: &std::io::Error) -> Outcome {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            return Ok(Self::STATUS_BROKEN_PIPE);
+        }
+        Err(Self::new(format!("standard output cannot be written: {error}")))
     }
 
     /// Tells it, as JSON on standard output or as a sentence on standard error.

@@ -139,6 +139,58 @@ pub(crate) fn default_file(state: &Path) -> PathBuf {
     state.join("key")
 }
 
+/// Finds the key that a client shows: of the file it names, of `TRIWIRE_KEY`, or of the state
+/// folder, which is for a gateway on this machine only.
+///
+/// A key of another gateway may be shorter than ours are; whether it can be sent is the client's
+/// to judge.
+pub(crate) fn for_client(
+    file: Option<&Path>,
+    state: impl FnOnce() -> Result<PathBuf, Failure>,
+    url: &str,
+) -> Result<Option<Key>, Failure> {
+    if let Some(path) = file {
+        return first(path).map(Some);
+    }
+    match std::env::var("TRIWIRE_KEY") {
+        Ok(key) => return Ok(Some(Key(key.trim().to_owned()))),
+        Err(std::env::VarError::NotPresent) => {}
+        Err(std::env::VarError::NotUnicode(_)) => {
+            return Err(Failure::new("TRIWIRE_KEY is not text; give the key in a file"));
+        }
+    }
+    if !is_loopback(url) {
+        return Ok(None);
+    }
+    // Without a place for state there is no key in it, and that is no failure.
+    match state().map(|state| default_file(&state)) {
+        Ok(path) if path.exists() => first(&path).map(Some),
+        _ => Ok(None),
+    }
+}
+
+fn first(path: &Path) -> Result<Key, Failure> {
+    let failed = |why: &dyn fmt::Display| {
+        Failure::new(format!("the key file {} {why}", path.display()))
+    };
+    let text = fs::read_to_string(path)
+        .map_err(|error| failed(&format_args!("cannot be read: {error}")))?;
+    let mut lines = text.lines().map(str::trim);
+    match lines.find(|line| !line.is_empty() && !line.starts_with('#')) {
+        Some(line) => Ok(Key(line.to_owned())),
+        None => Err(failed(&"holds no key; put one on a line of its own")),
+    }
+}
+
+fn is_loopback(url: &str) -> bool {
+    match url::Url::parse(url).ok().as_ref().and_then(url::Url::host) {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
 /// Makes the state folder's key unless it is there; answers it only when it was made just now.
 pub(crate) fn make_once(state: &Path) -> Result<Option<Key>, Failure> {
     let path = default_file(state);
@@ -185,6 +237,16 @@ mod tests {
         assert_eq!(file.keys, [Key("0123456789abcdef".into())]);
         assert_eq!(file.bad, [(4, BadKey::TooShort), (5, BadKey::NotVisibleAscii)]);
         assert_eq!(format!("{:?}", file.keys), "[Key(..)]");
+    }
+
+    #[test]
+    fn the_state_folder_s_key_stays_on_this_machine() {
+        for url in ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1"] {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in ["http://10.0.0.5", "http://localhost.example", "http://127.0.0.1.example", ""] {
+            assert!(!is_loopback(url), "{url}");
+        }
     }
 
     #[test]

@@ -36,9 +36,7 @@ pub(crate) fn man(name: Option<&str>) -> Outcome {
 
 fn print(text: &[u8]) -> Outcome {
     match io::stdout().write_all(text).and_then(|()| io::stdout().flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("standard output cannot be written: {error}")))
-        }
-        _ => Ok(0),
+        Err(error) => Failure::output(&error),
+        Ok(()) => Ok(0),
     }
 }

@@ -26,10 +26,8 @@ pub(crate) fn run(args: &ShowArgs, matches: &ArgMatches) -> Outcome {
         columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
     };
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(format!("standard output cannot be written: {error}")))
-        }
-        _ => Ok(0),
+        Err(error) => Failure::output(&error),
+        Ok(()) => Ok(0),
     }
 }
 

@@ -62,11 +62,7 @@ pub(crate) fn run(args: &InspectArgs) -> Outcome {
     match shown.and_then(|valid| out.flush().map(|()| valid).map_err(Stop::Output)) {
         Ok(true) => Ok(0),
         Ok(false) => Ok(STATUS_INVALID),
-        // As other tools do when their reader has seen enough.
-        Err(Stop::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(Stop::Output(error)) => {
-            Err(Failure::new(format!("standard output cannot be written: {error}")))
-        }
+        Err(Stop::Output(error)) => Failure::output(&error),
         Err(Stop::Input(error)) => {
             Err(Failure::new(format!("{} cannot be read: {error}", args.file.display())))
         }
