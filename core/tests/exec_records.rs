@@ -80,7 +80,10 @@ fn a_peers_result_is_read_leniently() {
     .unwrap();
     assert_eq!((result.exit_code, result.duration_ms), (1, 2000));
     assert_eq!(result.error, "<b> \u{2028} \u{1f600}");
-    assert_eq!((result.signal.as_str(), result.timed_out, result.usage), (Some("killed"), false, None));
+    assert_eq!(
+        (result.signal.as_str(), result.timed_out, result.usage),
+        (Some("killed"), false, None)
+    );
     assert_eq!(ExecResult::parse(br#"{"exit_code":7}"#).unwrap().duration_ms, 0);
     let usage = ExecResult::parse(br#"{"exit_code":0,"usage":{"cpu_user_ms":5,"x":1}}"#).unwrap();
     assert_eq!(usage.usage, Some(Usage { cpu_user_ms: 5, ..Usage::default() }));
@@ -177,8 +180,8 @@ fn a_request_leaves_out_what_is_empty() {
     let mut out = [0; 256];
     let none: [(&str, &str); 0] = [];
     assert_eq!(write_request(&["true"], &none, "", 0, &mut out).unwrap(), br#"{"cmd":["true"]}"#);
-    let body = write_request(&["a", "\u{1f600}"], &[("A", "=\t"), ("B", "")], "/x", 1, &mut out)
-        .unwrap();
+    let body =
+        write_request(&["a", "\u{1f600}"], &[("A", "=\t"), ("B", "")], "/x", 1, &mut out).unwrap();
     assert_eq!(
         std::str::from_utf8(body).unwrap(),
         "{\"cmd\":[\"a\",\"\u{1f600}\"],\"env\":{\"A\":\"=\\t\",\"B\":\"\"},\"cwd\":\"/x\",\"timeout_s\":1}"

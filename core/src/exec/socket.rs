@@ -28,6 +28,7 @@
 use core::fmt::{self, Write as _};
 use core::time::Duration;
 
+use super::ExecError;
 use crate::time::Instant;
 
 /// Bytes of a message, at most, in both directions.
@@ -352,14 +353,16 @@ impl ServerSocket {
 /// The client's end of an upgraded connection.
 ///
 /// ```
+/// use triwire::exec::session::{Output, OutputReader};
 /// use triwire::exec::socket::{ClientSocket, Close, LostCause, Message};
 ///
 /// let mut socket = ClientSocket::new();
-/// let bytes = socket.feed(Message::Binary(b"\x01\0\0\0\0\0\0\x02ok")).unwrap();
-/// assert_eq!(bytes.len(), 10); // they go to the reader of the output
+/// let mut output = OutputReader::new([0; 256]);
+/// let mut bytes = socket.feed(Message::Binary(b"\x01\0\0\0\0\0\0\x02ok")).unwrap();
+/// assert_eq!(output.feed(&mut bytes).unwrap(), Some(Output::Stdout(b"ok")));
 /// socket.closed(Close::new(1011, "guest did not answer"));
-/// let no_exit: Result<(), &str> = Err("the stream ended without an exit frame");
-/// let lost = socket.finish(no_exit).unwrap_err();
+/// let lost = socket.finish(output.finish()).unwrap_err();
+/// assert_eq!(lost.fault.code(), "missing_exit");
 /// assert_eq!(lost.cause(), LostCause::Unreachable);
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -411,7 +414,7 @@ impl ClientSocket {
         clippy::result_large_err,
         reason = "once a connection, and there is no heap to box on"
     )]
-    pub fn finish<E>(&self, stream: Result<(), E>) -> Result<(), Lost<E>> {
+    pub fn finish(&self, stream: Result<(), ExecError>) -> Result<(), Lost> {
         // rule: EXEC-26
         stream.map_err(|fault| Lost { fault, close: self.theirs })
     }
@@ -419,9 +422,9 @@ impl ClientSocket {
 
 /// A WebSocket connection that ended without an exit frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lost<E> {
+pub struct Lost {
     /// What is wrong with the frame stream.
-    pub fault: E,
+    pub fault: ExecError,
     /// The close frame that came, if one did.
     pub close: Option<Close>,
 }
@@ -440,7 +443,7 @@ pub enum LostCause {
     CommandLost,
 }
 
-impl<E> Lost<E> {
+impl Lost {
     /// Returns what the server's close code says.
     #[must_use]
     pub fn cause(&self) -> LostCause {
@@ -453,7 +456,7 @@ impl<E> Lost<E> {
     }
 }
 
-impl<E: fmt::Display> fmt::Display for Lost<E> {
+impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.cause() {
             LostCause::Refused => f.write_str("the server refused the request")?,
@@ -468,4 +471,8 @@ impl<E: fmt::Display> fmt::Display for Lost<E> {
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> core::error::Error for Lost<E> {}
+impl core::error::Error for Lost {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        Some(&self.fault)
+    }
+}

@@ -10,9 +10,7 @@ use super::{
     Allow, Header, JSON_TYPE, Refusal, Repeated, SOCKET_VERSION, Why, host, is_media_type,
     is_sandbox_id, items, length, only,
 };
-
-/// Bytes of a request's body, at most.
-const MAX_REQUEST_BODY: u64 = 1 << 20;
+use crate::exec::request::MAX_REQUEST_BODY;
 
 /// A key's SHA-256: what a server keeps, and what is compared.
 ///
@@ -186,8 +184,9 @@ pub fn admit<'t, H: AsRef<str>>(
             }
             if let Some(value) = once("Content-Length")? {
                 // rule: EXEC-18
-                if length(value).ok_or(Why::Length)? > MAX_REQUEST_BODY {
-                    return Err(Why::TooLarge { limit: MAX_REQUEST_BODY }.into());
+                let limit = MAX_REQUEST_BODY as u64;
+                if length(value).ok_or(Why::Length)? > limit {
+                    return Err(Why::TooLarge { limit }.into());
                 }
             }
             // rule: EXEC-21

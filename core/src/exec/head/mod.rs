@@ -41,7 +41,7 @@ mod response;
 use core::fmt;
 
 pub use self::admit::{Access, KeyDigest, Peer, Route, admit};
-pub use self::refusal::{Allow, ErrorBody, Refusal, Why};
+pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
 
@@ -53,6 +53,9 @@ pub const MAX_HEADERS: usize = 64;
 
 /// Characters of a sandbox id, at most; at least 1, each of `[A-Za-z0-9_-]`.
 pub const MAX_SANDBOX_ID: usize = 64;
+
+/// Bytes of an error's body that a client reads; what is longer is not one of ours.
+pub const MAX_ERROR_BODY: u64 = 65_536;
 
 /// Media type of a frame stream.
 pub const STREAM_TYPE: &str = "application/octet-stream";

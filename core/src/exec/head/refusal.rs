@@ -5,6 +5,8 @@ use core::fmt::{self, Write as _};
 use super::{JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, SOCKET_VERSION, write_to};
 use crate::OutTooSmall;
 use crate::exec::body::{BodyError, BodyFault};
+use crate::exec::request::RequestError;
+use crate::json;
 
 /// A request that is not answered with what it asked for.
 ///
@@ -51,8 +53,8 @@ pub enum Why {
     Length,
     /// The body's bytes are not what its head declared.
     Body(BodyFault),
-    /// The request in the body is not one that can be run.
-    Request,
+    /// The body is not an exec request.
+    Request(RequestError),
     /// `Host` is missing or not a host.
     HostMissing,
     /// The sandbox id has not the shape of one.
@@ -143,7 +145,7 @@ impl fmt::Display for Why {
                  or Transfer-Encoding: chunked, not both",
             ),
             Self::Body(fault) => write!(f, "the body is malformed: {fault}"),
-            Self::Request => f.write_str("the body is not an exec request; send one as JSON"),
+            Self::Request(error) => error.fmt(f),
             Self::HostMissing => f.write_str(
                 "the Host header is missing or malformed; send one with the name and port \
                  that the connection was made to",
@@ -224,7 +226,7 @@ impl From<Why> for Refusal {
             | Why::Repeated(_)
             | Why::Length
             | Why::Body(_)
-            | Why::Request
+            | Why::Request(_)
             | Why::HostMissing
             | Why::SandboxId
             | Why::SocketKey => (400, ""),
@@ -256,13 +258,15 @@ impl From<BodyError> for Refusal {
     }
 }
 
-impl Refusal {
-    /// 400: the body is no request; the detail to write is the parser's error.
-    #[must_use]
-    pub fn bad_request() -> Self {
-        Why::Request.into()
+impl From<RequestError> for Refusal {
+    /// 400: the body is not an exec request.
+    fn from(error: RequestError) -> Self {
+        // rule: EXEC-17
+        Why::Request(error).into()
     }
+}
 
+impl Refusal {
     /// 404 with code `not_found`: a sandbox that went between admission and its use.
     #[must_use]
     pub fn unknown_sandbox() -> Self {
@@ -377,8 +381,8 @@ const fn reason(status: u16) -> &'static str {
 /// ```
 /// use triwire::exec::head::Refusal;
 ///
-/// let body = Refusal::bad_request().body("cmd: expected a \"list\"");
-/// assert_eq!(body.to_string(), "{\"error\":\"cmd: expected a \\\"list\\\"\"}\n");
+/// let body = Refusal::unreachable().body("guest \"a\" is down");
+/// assert_eq!(body.to_string(), "{\"error\":\"guest \\\"a\\\" is down\"}\n");
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ErrorBody<D> {
@@ -406,18 +410,20 @@ struct Escape<'a, 'f>(&'a mut fmt::Formatter<'f>);
 
 impl fmt::Write for Escape<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for character in text.chars() {
-            match character {
-                '"' => self.0.write_str("\\\"")?,
-                '\\' => self.0.write_str("\\\\")?,
-                '\n' => self.0.write_str("\\n")?,
-                '\r' => self.0.write_str("\\r")?,
-                '\t' => self.0.write_str("\\t")?,
-                '\0'..=' ' if character != ' ' => write!(self.0, "\\u{:04x}", character as u32)?,
-                _ => self.0.write_char(character)?,
+        text.chars().try_for_each(|character| self.write_char(character))
+    }
+
+    fn write_char(&mut self, character: char) -> fmt::Result {
+        // Room for the longest escape and its quotes.
+        let mut out = [0; 8];
+        let mut writer = json::Writer::new(&mut out);
+        writer.string(&*character.encode_utf8(&mut [0; 4]));
+        match writer.finish() {
+            Ok([b'"', escaped @ .., b'"']) => {
+                self.0.write_str(core::str::from_utf8(escaped).unwrap_or_default())
             }
+            _ => Err(fmt::Error),
         }
-        Ok(())
     }
 }
 
@@ -428,5 +434,62 @@ impl fmt::Write for Length {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0 = self.0.saturating_add(text.len());
         Ok(())
+    }
+}
+
+/// An error's body as a client reads it; other members of a peer are ignored.
+///
+/// ```
+/// use triwire::exec::head::ErrorRecord;
+///
+/// let body = b"{\"error\":\"no such sandbox\",\"code\":\"not_found\"}\n";
+/// let record = ErrorRecord::parse(body).unwrap();
+/// assert_eq!(record.error, "no such sandbox");
+/// assert_eq!(record.code, "not_found");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorRecord<'i> {
+    /// The reason, for people; empty when absent.
+    pub error: json::Text<'i>,
+    /// The stable word for programs; empty when absent.
+    pub code: json::Text<'i>,
+}
+
+impl<'i> ErrorRecord<'i> {
+    /// Reads a body, whole. A body of at most [`MAX_ERROR_BODY`](super::MAX_ERROR_BODY) bytes is
+    /// worth reading.
+    ///
+    /// # Errors
+    /// [`json::Error`] when the body is not a JSON object, a member comes twice, or `error` or
+    /// `code` is neither a string nor null: then a proxy has answered, and the status is all there
+    /// is.
+    pub fn parse(body: &'i [u8]) -> Result<Self, json::Error> {
+        let mut record = Self { error: json::Text::plain(""), code: json::Text::plain("") };
+        let mut seen = json::Seen::default();
+        let mut reader = json::Reader::new(body)?;
+        reader.begin_object()?;
+        loop {
+            let at = reader.at();
+            let Some(name) = reader.name()? else { break };
+            let Some(index) = name.index_in(&["error", "code"]) else {
+                reader.value()?;
+                continue;
+            };
+            if !seen.mark(index) {
+                return Err(json::Error { at, fault: json::Fault::Repeated });
+            }
+            if reader.peek()? == json::Type::Null {
+                reader.null()?;
+                continue;
+            }
+            let text = reader.string()?;
+            if index == 0 {
+                record.error = text;
+            } else {
+                record.code = text;
+            }
+        }
+        reader.end()?;
+        Ok(record)
     }
 }
