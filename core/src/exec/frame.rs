@@ -176,10 +176,10 @@ pub struct Piece<'i> {
 pub struct Decoder {
     /// Bytes of the stream used so far; once failed, where the fault is.
     offset: u64,
-    /// Payload bytes still to come; inside a header, its length field so far.
+    /// Payload bytes still to come; inside a header, its length field so far; the type byte that
+    /// was refused.
     left: u32,
-    /// The frame's type byte.
-    kind: u8,
+    kind: Kind,
     /// [`BETWEEN`] frames, 1 to 7 bytes into a header, or one of the stages below.
     stage: u8,
     direction: Direction,
@@ -201,7 +201,7 @@ impl Decoder {
     /// Makes a decoder for a stream that travels in `direction`.
     #[must_use]
     pub const fn new(direction: Direction) -> Self {
-        Self { offset: 0, left: 0, kind: 0, stage: BETWEEN, direction }
+        Self { offset: 0, left: 0, kind: Kind::Exit, stage: BETWEEN, direction }
     }
 
     /// Returns how many bytes of the stream were used, or where the fault is once one was found.
@@ -221,19 +221,12 @@ impl Decoder {
     /// A few ns for each frame, whatever its size.
     #[inline]
     pub fn feed<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, ExecError> {
-        if self.stage == BETWEEN {
-            let Some((header, rest)) = input.split_first_chunk::<HEADER_SIZE>() else {
-                if input.is_empty() {
-                    return Ok(None);
-                }
-                return self.header_bytes(input);
-            };
-            let [byte, _, _, _, a, b, c, d] = *header;
-            let len = u32::from_be_bytes([a, b, c, d]);
-            let Some(kind) = self.accepted(byte) else { return self.header_bytes(input) };
-            if len > MAX_LENGTH {
-                return self.header_bytes(input);
-            }
+        if self.stage == BETWEEN
+            && let Some((header, rest)) = input.split_first_chunk::<HEADER_SIZE>()
+            && let [byte, _, _, _, a, b, c, d] = *header
+            && let Some(kind) = self.accepted(byte)
+            && let len @ ..=MAX_LENGTH = u32::from_be_bytes([a, b, c, d])
+        {
             if let Some((payload, behind)) = rest.split_at_checked(len as usize) {
                 let used = (HEADER_SIZE as u64).wrapping_add(u64::from(len));
                 self.offset = self.offset.wrapping_add(used);
@@ -241,15 +234,28 @@ impl Decoder {
                 return Ok(Some(Piece { kind, payload, first: true, last: true }));
             }
             self.offset = self.offset.wrapping_add(HEADER_SIZE as u64);
-            self.kind = byte;
+            self.kind = kind;
             self.left = len;
             self.stage = FIRST;
             *input = rest;
+        } else if self.stage < FIRST && !input.is_empty() {
+            *input = self.header_bytes(input);
         }
-        if self.stage == FIRST || self.stage == REST {
-            return Ok(self.payload(input));
+        if self.stage > REST {
+            return Err(self.error());
         }
-        self.header_bytes(input)
+        if self.stage < FIRST || (input.is_empty() && self.left > 0) {
+            return Ok(None);
+        }
+        let take = input.len().min(self.left as usize);
+        let (payload, rest) = input.split_at_checked(take).unwrap_or_default();
+        *input = rest;
+        self.offset = self.offset.wrapping_add(take as u64);
+        self.left = self.left.wrapping_sub(take as u32);
+        let first = self.stage == FIRST;
+        let last = self.left == 0;
+        self.stage = if last { BETWEEN } else { REST };
+        Ok(Some(Piece { kind: self.kind, payload, first, last }))
     }
 
     /// The kind that a type byte names, where it travels in this direction.
@@ -259,61 +265,39 @@ impl Decoder {
         (kind.direction() as u8 == self.direction as u8).then_some(kind)
     }
 
-    #[inline]
-    fn payload<'i>(&mut self, input: &mut &'i [u8]) -> Option<Piece<'i>> {
-        if input.is_empty() {
-            return None;
-        }
-        let kind = Kind::from_byte(self.kind)?;
-        let take = input.len().min(self.left as usize);
-        let (payload, rest) = input.split_at_checked(take)?;
-        *input = rest;
-        self.offset = self.offset.wrapping_add(take as u64);
-        self.left = self.left.wrapping_sub(take as u32);
-        let first = self.stage == FIRST;
-        let last = self.left == 0;
-        self.stage = if last { BETWEEN } else { REST };
-        Some(Piece { kind, payload, first, last })
-    }
-
-    /// A header that does not stand whole in the input, and every fault.
-    fn header_bytes<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, ExecError> {
-        while self.stage < FIRST {
-            let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
-            *input = rest;
+    /// Takes the bytes of a header that does not stand whole in the input, or is refused; returns
+    /// what is behind them.
+    fn header_bytes<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
+        let mut input = input;
+        while self.stage < FIRST
+            && let Some((&byte, rest)) = input.split_first()
+        {
+            input = rest;
             if self.stage == BETWEEN {
-                self.kind = byte;
                 self.left = 0;
-                if self.accepted(byte).is_none() {
-                    // rule: EXEC-7, EXEC-8
-                    return Err(self.fail(match Kind::from_byte(byte) {
-                        None => UNKNOWN_TYPE,
-                        Some(_) => WRONG_DIRECTION,
-                    }));
+                match self.accepted(byte) {
+                    Some(kind) => self.kind = kind,
+                    None => {
+                        // rule: EXEC-7, EXEC-8
+                        let known = Kind::from_byte(byte).is_some();
+                        self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
+                        self.left = u32::from(byte);
+                        return input;
+                    }
                 }
-            }
-            // The reserved bytes are shifted out again by the four of the length.
-            if self.stage > TYPE_OFFSET as u8 {
+            } else {
+                // The reserved bytes are shifted out again by the four of the length.
                 self.left = (self.left << 8) | u32::from(byte);
             }
             self.stage = self.stage.wrapping_add(1);
             self.offset = self.offset.wrapping_add(1);
         }
-        if self.stage > REST {
-            return Err(self.error());
-        }
         // rule: EXEC-5
-        if self.left > MAX_LENGTH {
+        if self.stage == FIRST && self.left > MAX_LENGTH {
             self.offset = self.offset.wrapping_sub((HEADER_SIZE - LENGTH_OFFSET) as u64);
-            return Err(self.fail(OVERSIZE));
+            self.stage = OVERSIZE;
         }
-        if self.left == 0
-            && let Some(kind) = Kind::from_byte(self.kind)
-        {
-            self.stage = BETWEEN;
-            return Ok(Some(Piece { kind, payload: &[], first: true, last: true }));
-        }
-        Ok(self.payload(input))
+        input
     }
 
     /// Judges the end of the stream: `Ok` between frames.
@@ -326,24 +310,21 @@ impl Decoder {
         match self.stage {
             BETWEEN => return Ok(()),
             FIRST | REST => {}
-            ..FIRST => self.left = u32::from(FIRST.wrapping_sub(self.stage)),
+            stage if stage < FIRST => self.left = u32::from(FIRST.wrapping_sub(stage)),
             _ => return Err(self.error()),
         }
-        Err(self.fail(TRUNCATED))
+        self.stage = TRUNCATED;
+        Err(self.error())
     }
 
-    #[cold]
-    fn fail(&mut self, stage: u8) -> ExecError {
-        self.stage = stage;
-        self.error()
-    }
-
+    #[inline]
     fn error(&self) -> ExecError {
-        let fault = match (self.stage, Kind::from_byte(self.kind)) {
-            (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
+        let found = self.left as u8;
+        let fault = match (self.stage, Kind::from_byte(found)) {
             (OVERSIZE, _) => Fault::Oversize { len: self.left },
             (TRUNCATED, _) => Fault::Truncated { missing: self.left },
-            _ => Fault::UnknownType { found: self.kind },
+            (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
+            _ => Fault::UnknownType { found },
         };
         ExecError { at: self.offset, fault }
     }
