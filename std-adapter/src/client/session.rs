@@ -397,12 +397,15 @@ impl Session {
                 return Ok(false);
             }
             self.queue_close();
+            let full = self.input.source.is_some() && self.room(MAX_PAYLOAD_SIZE) == 0;
             let read = self.poll_source(cx)?;
             if let Poll::Ready(Err(_)) = self.link.poll_flush(cx) {
                 self.input.stop();
                 self.input.broken = true;
             }
-            if !read && !self.is_close_due() {
+            // A flush that made room woke nobody: the source has not been asked since.
+            let has_room_again = full && self.room(MAX_PAYLOAD_SIZE) > 0;
+            if !read && !has_room_again && !self.is_close_due() {
                 return Ok(false);
             }
         }
