@@ -67,7 +67,6 @@ fn header(rest: &[u8], at: usize, output: bool) -> Result<(Kind, usize), (&'stat
 }
 
 /// The frames of a stream, the last one perhaps in part.
-#[must_use]
 pub fn expected_frames(direction: Direction, stream: &[u8]) -> (Vec<Frame>, Verdict) {
     let (mut frames, mut at) = (Vec::new(), 0);
     while at < stream.len() {
@@ -164,7 +163,6 @@ fn verdict(result: Result<(), ExecError>) -> Verdict {
 
 /// Decodes pieces, and asserts what holds for every decoder: all input is used, errors stay, and a
 /// copy goes on like the original.
-#[must_use]
 pub fn frames(direction: Direction, pieces: &[&[u8]]) -> (Vec<Frame>, Verdict) {
     let mut decoder = Decoder::new(direction);
     let mut frames: Vec<Frame> = Vec::new();

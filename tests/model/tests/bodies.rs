@@ -11,7 +11,7 @@ fn chunk() -> impl Strategy<Value = Vec<u8>> {
     let size = prop_oneof![
         6 => Just(None),
         1 => "[0-9a-fA-F]{0,18}".prop_map(Some),
-        1 => proptest::sample::select(vec!["ffffffffffffffff", "0000000000000003", "-1", "0x3", "+3"])
+        1 => prop::sample::select(vec!["ffffffffffffffff", "0000000000000003", "-1", "0x3", "+3"])
             .prop_map(|size| Some(size.to_owned())),
     ];
     let extension = prop_oneof![

@@ -236,7 +236,7 @@ fn splits_and_prefixes() {
             assert_eq!(Some(&prefix), expected_output(&stream[..end], 128).as_ref());
             // rule: EXEC-6
             let wanted = if is_boundary(&parts, end) { "missing_exit" } else { "truncated" };
-            assert!(ending != "" || word(&prefix) == wanted, "{end} of {stream:?}");
+            assert!(!ending.is_empty() || word(&prefix) == wanted, "{end} of {stream:?}");
         }
     }
     for (parts, ending) in input_streams() {
@@ -249,7 +249,7 @@ fn splits_and_prefixes() {
             assert_eq!(prefix, expected_input(&stream[..end]));
             // rule: EXEC-31
             let wanted = if is_boundary(&parts, end) { "" } else { "truncated" };
-            assert!(ending != "" || word(&prefix) == wanted, "{end} of {stream:?}");
+            assert!(!ending.is_empty() || word(&prefix) == wanted, "{end} of {stream:?}");
         }
     }
 }
