@@ -84,7 +84,7 @@ fn record() -> impl Strategy<Value = ResultRecord> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 4))]
+    #![proptest_config(ProptestConfig::with_cases(ProptestConfig::default().cases / 8))]
 
     /// The guest's writes come back, each stream's bytes in order, then the exit.
     #[test]
