@@ -2,12 +2,16 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
+#[cfg(feature = "client")]
+pub mod client;
 pub mod clock;
 pub mod entropy;
 #[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
 pub mod record;
+#[cfg(feature = "server")]
+pub mod server;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 

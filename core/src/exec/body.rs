@@ -240,12 +240,12 @@ impl Body {
             if input.is_empty() {
                 return Ok(None);
             }
-            let count = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
-            let Some((piece, rest)) = input.split_at_checked(count) else { return Ok(None) };
-            let Some(allowed) = self.left.checked_sub(piece.len() as u64) else {
+            if self.left == 0 {
                 return Err(self.fail(BodyFault::TooLarge { limit: self.limit }));
-            };
-            self.left = allowed;
+            }
+            let count = usize::try_from(left.min(self.left)).unwrap_or(usize::MAX).min(input.len());
+            let Some((piece, rest)) = input.split_at_checked(count) else { return Ok(None) };
+            self.left = self.left.saturating_sub(piece.len() as u64);
             self.at = self.at.saturating_add(piece.len() as u64);
             *input = rest;
             let left = left.saturating_sub(piece.len() as u64);
@@ -394,5 +394,238 @@ impl fmt::Write for ChunkHead {
             self.len = self.len.saturating_add(1);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(
+        clippy::indexing_slicing,
+        clippy::arithmetic_side_effects,
+        clippy::unwrap_used,
+        clippy::panic
+    )]
+
+    extern crate std;
+
+    use std::format;
+    use std::vec;
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Feeds `wire` in steps; returns the payload, what is left, and the error if any.
+    fn read(
+        mut body: Body,
+        wire: &[u8],
+        step: usize,
+    ) -> (Vec<u8>, usize, Result<(), BodyError>, Body) {
+        let mut payload = Vec::new();
+        let mut used = 0;
+        for part in wire.chunks(step.max(1)) {
+            let mut input = part;
+            loop {
+                match body.feed(&mut input) {
+                    Ok(Some(piece)) => {
+                        assert!(!piece.is_empty());
+                        payload.extend_from_slice(piece);
+                    }
+                    Ok(None) => break,
+                    Err(error) => {
+                        let again = body.feed(&mut &b"5\r\nhello\r\n"[..]);
+                        assert_eq!(again, Err(error));
+                        assert_eq!(body.finish(), Err(error));
+                        return (payload, used, Err(error), body);
+                    }
+                }
+            }
+            used += part.len() - input.len();
+            assert!(input.is_empty() || body.is_complete());
+        }
+        (payload, used, Ok(()), body)
+    }
+
+    #[test]
+    fn a_length_is_kept() {
+        // rule: EXEC-37
+        for step in 1..12 {
+            let (payload, used, result, body) =
+                read(Body::new(Framing::Length(4)), b"abcdefgh", step);
+            assert_eq!((&payload[..], used, result), (&b"abcd"[..], 4, Ok(())));
+            assert!(body.is_complete() && body.finish().is_ok());
+        }
+        assert!(Body::new(Framing::Length(0)).is_complete());
+        let (.., body) = read(Body::new(Framing::Length(10)), b"abcd", 3);
+        let error = body.finish().unwrap_err();
+        assert_eq!(error, BodyError { at: 4, fault: BodyFault::Truncated { missing: 6 } });
+        assert_eq!(error.code(), "truncated");
+    }
+
+    #[test]
+    fn the_end_of_the_connection_ends_a_body_without_length() {
+        // rule: EXEC-37
+        let (payload, _, _, body) = read(Body::new(Framing::ToEnd), b"abc", 2);
+        assert_eq!(payload, b"abc");
+        assert!(!body.is_complete() && body.finish().is_ok());
+    }
+
+    #[test]
+    fn extensions_and_trailers_are_skipped() {
+        // rule: EXEC-37
+        let wire =
+            b"5;a=\"b;c\"\r\nhello\r\n06 ; x\r\n world\r\n0;last\r\nA: b\r\nC: d\r\n\r\nnext";
+        for step in 1..wire.len() {
+            let (payload, used, result, body) = read(Body::new(Framing::Chunked), wire, step);
+            assert_eq!(result, Ok(()));
+            assert_eq!(payload, b"hello world");
+            assert_eq!(used, wire.len() - 4);
+            assert!(body.is_complete());
+        }
+        let complete = wire.len() - 4;
+        for end in 0..complete {
+            let (_, _, result, body) = read(Body::new(Framing::Chunked), &wire[..end], 7);
+            assert_eq!(result, Ok(()));
+            let error = body.finish().unwrap_err();
+            assert!(error.is_early_end());
+            assert_eq!(error.at, end as u64);
+        }
+    }
+
+    #[test]
+    fn faults_name_the_byte() {
+        // rule: EXEC-37
+        let cases: &[(&[u8], u64, BodyFault)] = &[
+            (b"x", 0, BodyFault::ChunkSize { found: b'x' }),
+            (b"\r\n", 0, BodyFault::ChunkSize { found: b'\r' }),
+            (b"-1\r\n", 0, BodyFault::ChunkSize { found: b'-' }),
+            (b"0x5\r\n", 1, BodyFault::ChunkSize { found: b'x' }),
+            (b"5 5\r\n", 2, BodyFault::ChunkSize { found: b'5' }),
+            (b"5\n", 1, BodyFault::ChunkSize { found: b'\n' }),
+            (b"5\rx", 2, BodyFault::LineEnd { found: b'x' }),
+            (b"5;a\nhello", 3, BodyFault::LineEnd { found: b'\n' }),
+            (b"1\r\nab", 4, BodyFault::LineEnd { found: b'b' }),
+            (b"1\r\na\n", 4, BodyFault::LineEnd { found: b'\n' }),
+            (b"0\r\n\n", 3, BodyFault::LineEnd { found: b'\n' }),
+            (b"0\r\n\rx", 4, BodyFault::LineEnd { found: b'x' }),
+            (b"10000000000000000\r\n", 16, BodyFault::ChunkTooLarge),
+            (b"00000000000000005\r\n", 16, BodyFault::ChunkTooLarge),
+        ];
+        for (wire, at, fault) in cases {
+            for step in 1..=wire.len() {
+                let (_, _, result, body) = read(Body::new(Framing::Chunked), wire, step);
+                assert_eq!(result, Err(BodyError { at: *at, fault: *fault }));
+                assert!(!body.finish().unwrap_err().is_early_end());
+            }
+        }
+        let (payload, _, result, _) =
+            read(Body::new(Framing::Chunked), b"ffffffffffffffff\r\nabc", 5);
+        assert_eq!((&payload[..], result), (&b"abc"[..], Ok(())));
+    }
+
+    #[test]
+    fn what_is_skipped_is_bounded() {
+        // rule: EXEC-37
+        let bound = MAX_SKIPPED as usize;
+        let long = |before: &str, count| [before.as_bytes(), &vec![b'x'; count][..]].concat();
+        for before in ["5;", "0\r\n", "5 "] {
+            let wire = long(before, bound + 1);
+            let (_, _, result, _) = read(Body::new(Framing::Chunked), &wire, 1_000);
+            let fault = result.unwrap_err().fault;
+            let expected = if before == "5 " {
+                BodyFault::ChunkSize { found: b'x' }
+            } else {
+                BodyFault::SkippedTooLong
+            };
+            assert_eq!(fault, expected);
+        }
+        // Over all chunks, not in each.
+        let wire = b"1;ext=abc\r\na\r\n".repeat(bound / 8 + 1);
+        let (.., result, _) = read(Body::new(Framing::Chunked), &wire, 1_000);
+        assert_eq!(result.unwrap_err().fault, BodyFault::SkippedTooLong);
+    }
+
+    #[test]
+    fn limits_are_judged_as_soon_as_they_show() {
+        // rule: EXEC-18
+        let mut body = Body::limited(Framing::Length(6), 5);
+        let fault = BodyFault::TooLarge { limit: 5 };
+        assert_eq!(body.feed(&mut &b""[..]), Err(BodyError { at: 0, fault }));
+        assert_eq!(body.finish(), Err(BodyError { at: 0, fault }));
+        let (payload, _, result, _) =
+            read(Body::limited(Framing::Chunked, 5), b"3\r\nabc\r\n3\r\n", 1);
+        assert_eq!((&payload[..], result.unwrap_err()), (&b"abc"[..], BodyError { at: 10, fault }));
+        for step in 1..9 {
+            let (payload, _, result, _) = read(Body::limited(Framing::ToEnd, 5), b"abcdefgh", step);
+            assert_eq!(payload, b"abcde");
+            assert_eq!(result, Err(BodyError { at: 5, fault }));
+        }
+        for framing in [Framing::Length(5), Framing::ToEnd] {
+            assert_eq!(read(Body::limited(framing, 5), b"abcde", 2).0, b"abcde");
+        }
+        let refusal = crate::exec::head::Refusal::from(BodyError { at: 0, fault });
+        assert_eq!(refusal.status, 413);
+    }
+
+    proptest! {
+        #[test]
+        fn chunks_come_back_as_they_were_sent(
+            chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..8),
+            upper: bool,
+            zeros in 0usize..6,
+            extension in "(;[ -~]{0,9})?",
+            trailers in proptest::collection::vec("[!-~]{1,9}", 0..3),
+            step in 1usize..50,
+            behind in proptest::collection::vec(any::<u8>(), 0..9),
+        ) {
+            // rule: EXEC-37
+            let mut wire = Vec::new();
+            for chunk in &chunks {
+                let size = if upper { format!("{:X}", chunk.len()) } else { format!("{:x}", chunk.len()) };
+                wire.extend_from_slice(format!("{}{size}{extension}\r\n", "0".repeat(zeros)).as_bytes());
+                wire.extend_from_slice(chunk);
+                wire.extend_from_slice(b"\r\n");
+            }
+            wire.extend_from_slice(b"0\r\n");
+            trailers.iter().for_each(|line| wire.extend_from_slice(format!("{line}\r\n").as_bytes()));
+            wire.extend_from_slice(b"\r\n");
+            let end = wire.len();
+            wire.extend_from_slice(&behind);
+            let (payload, used, result, body) = read(Body::new(Framing::Chunked), &wire, step);
+            prop_assert_eq!(result, Ok(()));
+            prop_assert_eq!(payload, chunks.concat());
+            prop_assert!(body.is_complete());
+            // With pieces, the rest of the last piece and all later ones stay unread.
+            prop_assert_eq!(used, end);
+        }
+
+        #[test]
+        fn our_chunks_are_read_back(data in proptest::collection::vec(any::<u8>(), 1..300)) {
+            let head = ChunkHead::new(data.len()).unwrap();
+            let wire = [head.as_bytes(), &data, CHUNK_END, LAST_CHUNK].concat();
+            let (payload, _, _, body) = read(Body::new(Framing::Chunked), &wire, wire.len());
+            prop_assert_eq!(payload, data);
+            prop_assert!(body.is_complete());
+        }
+
+        #[test]
+        fn any_bytes_in_any_split_give_the_same(
+            wire in proptest::collection::vec(proptest::sample::select(&b"0012aF;\r\n\r\n x"[..]), 0..60),
+            step in 1usize..10,
+            limit in 0u64..40,
+        ) {
+            // rule: EXEC-37
+            let whole = read(Body::limited(Framing::Chunked, limit), &wire, 1_000);
+            let parts = read(Body::limited(Framing::Chunked, limit), &wire, step);
+            prop_assert_eq!(whole.2, parts.2);
+            prop_assert_eq!(whole.0, parts.0);
+            prop_assert_eq!(whole.3.finish(), parts.3.finish());
+        }
+    }
+
+    #[test]
+    fn the_largest_chunk_has_a_head() {
+        assert!(ChunkHead::new(usize::MAX).unwrap().as_bytes().ends_with(b"f\r\n"));
     }
 }

@@ -176,43 +176,32 @@ pub struct Piece<'i> {
 pub struct Decoder {
     /// Bytes of the stream used so far; once failed, where the fault is.
     offset: u64,
-    /// Payload bytes still to come, or the bytes of the length field seen so far.
+    /// Payload bytes still to come; inside a header, its length field so far.
     left: u32,
     /// The frame's type byte.
     kind: u8,
-    stage: Stage,
+    /// [`BETWEEN`] frames, 1 to 7 bytes into a header, or one of the stages below.
+    stage: u8,
     direction: Direction,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-enum Stage {
-    Between,
-    /// Inside a header: how many bytes of it are used.
-    Header1,
-    Header2,
-    Header3,
-    Header4,
-    Header5,
-    Header6,
-    Header7,
-    /// Behind a header, before the first byte of its payload.
-    First,
-    /// Inside a payload.
-    Rest,
-    UnknownType,
-    WrongDirection,
-    Oversize,
-    Truncated,
-}
-
 const _: () = assert!(size_of::<Decoder>() == 16);
+
+const BETWEEN: u8 = 0;
+/// Behind a header, before the first byte of its payload.
+const FIRST: u8 = HEADER_SIZE as u8;
+/// Inside a payload.
+const REST: u8 = FIRST + 1;
+const UNKNOWN_TYPE: u8 = FIRST + 2;
+const WRONG_DIRECTION: u8 = FIRST + 3;
+const OVERSIZE: u8 = FIRST + 4;
+const TRUNCATED: u8 = FIRST + 5;
 
 impl Decoder {
     /// Makes a decoder for a stream that travels in `direction`.
     #[must_use]
     pub const fn new(direction: Direction) -> Self {
-        Self { offset: 0, left: 0, kind: 0, stage: Stage::Between, direction }
+        Self { offset: 0, left: 0, kind: 0, stage: BETWEEN, direction }
     }
 
     /// Returns how many bytes of the stream were used, or where the fault is once one was found.
@@ -232,103 +221,80 @@ impl Decoder {
     /// A few ns for each frame, whatever its size.
     #[inline]
     pub fn feed<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, ExecError> {
-        if self.stage == Stage::Between
+        if self.stage == BETWEEN
             && let Some((header, rest)) = input.split_first_chunk::<HEADER_SIZE>()
+            && let [byte, _, _, _, a, b, c, d] = *header
+            && let Some(kind) = self.accepted(byte)
+            && let len @ ..=MAX_LENGTH = u32::from_be_bytes([a, b, c, d])
         {
-            let [kind, _, _, _, a, b, c, d] = *header;
-            let len = u32::from_be_bytes([a, b, c, d]);
-            if len <= MAX_LENGTH
-                && let Some(kind) = Kind::from_byte(kind)
-                && kind.direction() as u8 == self.direction as u8
-                && let Some((payload, rest)) = rest.split_at_checked(len as usize)
-            {
+            if let Some((payload, behind)) = rest.split_at_checked(len as usize) {
                 let used = (HEADER_SIZE as u64).wrapping_add(u64::from(len));
                 self.offset = self.offset.wrapping_add(used);
-                *input = rest;
+                *input = behind;
                 return Ok(Some(Piece { kind, payload, first: true, last: true }));
             }
-        }
-        self.feed_piecemeal(input)
-    }
-
-    /// Any frame that does not stand whole in the input, and every fault.
-    fn feed_piecemeal<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, ExecError> {
-        loop {
-            match self.stage {
-                Stage::First | Stage::Rest => return Ok(self.payload(input)),
-                Stage::UnknownType | Stage::WrongDirection | Stage::Oversize | Stage::Truncated => {
-                    return Err(self.error());
-                }
-                _ => {}
-            }
-            let Some((&byte, rest)) = input.split_first() else { return Ok(None) };
+            self.offset = self.offset.wrapping_add(HEADER_SIZE as u64);
+            self.kind = byte;
+            self.left = len;
+            self.stage = FIRST;
             *input = rest;
-            self.header_byte(byte)?;
-            if self.stage == Stage::First
-                && self.left == 0
-                && let Some(kind) = Kind::from_byte(self.kind)
-            {
-                self.stage = Stage::Between;
-                return Ok(Some(Piece { kind, payload: &[], first: true, last: true }));
+        } else if self.stage < FIRST && !input.is_empty() {
+            *input = self.header_bytes(input);
+        }
+        match (self.stage, Kind::from_byte(self.kind)) {
+            (FIRST | REST, Some(kind)) if !input.is_empty() || self.left == 0 => {
+                let take = input.len().min(self.left as usize);
+                let (payload, rest) = input.split_at_checked(take).unwrap_or_default();
+                *input = rest;
+                self.offset = self.offset.wrapping_add(take as u64);
+                self.left = self.left.wrapping_sub(take as u32);
+                let first = self.stage == FIRST;
+                let last = self.left == 0;
+                self.stage = if last { BETWEEN } else { REST };
+                Ok(Some(Piece { kind, payload, first, last }))
             }
+            (..=REST, _) => Ok(None),
+            _ => Err(self.error()),
         }
     }
 
-    fn header_byte(&mut self, byte: u8) -> Result<(), ExecError> {
-        self.stage = match self.stage {
-            Stage::Between => {
+    /// The kind that a type byte names, where it travels in this direction.
+    #[inline]
+    fn accepted(&self, byte: u8) -> Option<Kind> {
+        let kind = Kind::from_byte(byte)?;
+        (kind.direction() as u8 == self.direction as u8).then_some(kind)
+    }
+
+    /// Takes the bytes of a header that does not stand whole in the input, or is refused; returns
+    /// what is behind them.
+    fn header_bytes<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
+        let mut input = input;
+        while self.stage < FIRST
+            && let Some((&byte, rest)) = input.split_first()
+        {
+            input = rest;
+            if self.stage == BETWEEN {
                 self.kind = byte;
                 self.left = 0;
-                match Kind::from_byte(byte) {
-                    // rule: EXEC-7
-                    None => return Err(self.fail(Stage::UnknownType)),
-                    // rule: EXEC-8
-                    Some(kind) if kind.direction() != self.direction => {
-                        return Err(self.fail(Stage::WrongDirection));
-                    }
-                    Some(_) => Stage::Header1,
+                if self.accepted(byte).is_none() {
+                    // rule: EXEC-7, EXEC-8
+                    let known = Kind::from_byte(byte).is_some();
+                    self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
+                    return input;
                 }
+            } else {
+                // The reserved bytes are shifted out again by the four of the length.
+                self.left = (self.left << 8) | u32::from(byte);
             }
-            Stage::Header1 => Stage::Header2,
-            Stage::Header2 => Stage::Header3,
-            Stage::Header3 => Stage::Header4,
-            Stage::Header4 => self.length_byte(byte, Stage::Header5),
-            Stage::Header5 => self.length_byte(byte, Stage::Header6),
-            Stage::Header6 => self.length_byte(byte, Stage::Header7),
-            Stage::Header7 => {
-                let stage = self.length_byte(byte, Stage::First);
-                // rule: EXEC-5
-                if self.left > MAX_LENGTH {
-                    self.offset = self.offset.wrapping_sub(3);
-                    return Err(self.fail(Stage::Oversize));
-                }
-                stage
-            }
-            other => other,
-        };
-        self.offset = self.offset.wrapping_add(1);
-        Ok(())
-    }
-
-    fn length_byte(&mut self, byte: u8, next: Stage) -> Stage {
-        self.left = (self.left << 8) | u32::from(byte);
-        next
-    }
-
-    fn payload<'i>(&mut self, input: &mut &'i [u8]) -> Option<Piece<'i>> {
-        let kind = Kind::from_byte(self.kind)?;
-        if input.is_empty() {
-            return None;
+            self.stage = self.stage.wrapping_add(1);
+            self.offset = self.offset.wrapping_add(1);
         }
-        let take = input.len().min(self.left as usize);
-        let (payload, rest) = input.split_at_checked(take)?;
-        *input = rest;
-        self.offset = self.offset.wrapping_add(take as u64);
-        self.left = self.left.saturating_sub(take as u32);
-        let first = self.stage == Stage::First;
-        let last = self.left == 0;
-        self.stage = if last { Stage::Between } else { Stage::Rest };
-        Some(Piece { kind, payload, first, last })
+        // rule: EXEC-5
+        if self.stage == FIRST && self.left > MAX_LENGTH {
+            self.offset = self.offset.wrapping_sub((HEADER_SIZE - LENGTH_OFFSET) as u64);
+            self.stage = OVERSIZE;
+        }
+        input
     }
 
     /// Judges the end of the stream: `Ok` between frames.
@@ -338,34 +304,22 @@ impl Decoder {
     /// declares one; the fault found before, once failed.
     // rule: EXEC-6
     pub fn finish(&mut self) -> Result<(), ExecError> {
-        self.left = match self.stage {
-            Stage::Between => return Ok(()),
-            Stage::Header1 => 7,
-            Stage::Header2 => 6,
-            Stage::Header3 => 5,
-            Stage::Header4 => 4,
-            Stage::Header5 => 3,
-            Stage::Header6 => 2,
-            Stage::Header7 => 1,
-            _ => self.left,
-        };
-        if matches!(self.stage, Stage::UnknownType | Stage::WrongDirection | Stage::Oversize) {
-            return Err(self.error());
+        match self.stage {
+            BETWEEN => return Ok(()),
+            FIRST | REST => {}
+            ..FIRST => self.left = u32::from(FIRST.wrapping_sub(self.stage)),
+            _ => return Err(self.error()),
         }
-        Err(self.fail(Stage::Truncated))
+        self.stage = TRUNCATED;
+        Err(self.error())
     }
 
-    #[cold]
-    fn fail(&mut self, stage: Stage) -> ExecError {
-        self.stage = stage;
-        self.error()
-    }
-
+    #[inline]
     fn error(&self) -> ExecError {
         let fault = match (self.stage, Kind::from_byte(self.kind)) {
-            (Stage::WrongDirection, Some(kind)) => Fault::WrongDirection { kind },
-            (Stage::Oversize, _) => Fault::Oversize { len: self.left },
-            (Stage::Truncated, _) => Fault::Truncated { missing: self.left },
+            (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
+            (OVERSIZE, _) => Fault::Oversize { len: self.left },
+            (TRUNCATED, _) => Fault::Truncated { missing: self.left },
             _ => Fault::UnknownType { found: self.kind },
         };
         ExecError { at: self.offset, fault }

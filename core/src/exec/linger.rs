@@ -139,6 +139,14 @@ impl Linger {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::arithmetic_side_effects)]
+
+    extern crate std;
+
+    use std::vec::Vec;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     fn at(ms: u64) -> Instant {
@@ -207,5 +215,37 @@ mod tests {
         linger.peer_closed(at(5));
         assert_eq!(linger.poll(at(5)), Some(Done::Closed));
         assert_eq!(linger.poll(at(500_000)), Some(Done::Closed));
+    }
+
+    proptest! {
+        #[test]
+        fn polling_changes_nothing(
+            script in proptest::collection::vec((0u64..70_000, 0usize..3, any::<bool>()), 0..30),
+            quick: bool,
+        ) {
+            // rule: EXEC-40
+            let (mut polled, mut quiet) = (Linger::new(at(0)), Linger::new(at(0)));
+            let mut now = 0;
+            let mut seen = Vec::new();
+            for (wait, count, comes) in script {
+                now += if quick { wait / 30 } else { wait };
+                seen.extend(polled.poll(at(now)));
+                for linger in [&mut polled, &mut quiet] {
+                    if comes {
+                        linger.feed(at(now), count);
+                    } else {
+                        linger.acknowledged(at(now), count);
+                    }
+                }
+                seen.extend(polled.poll(at(now)));
+                if let Some(deadline) = polled.deadline() {
+                    prop_assert!(deadline > at(now) || polled.looked < at(now));
+                }
+            }
+            let end = quiet.poll(at(now));
+            prop_assert_eq!(polled.poll(at(now)), end);
+            // Once done, always the same.
+            prop_assert!(seen.iter().all(|done| Some(*done) == end));
+        }
     }
 }

@@ -476,3 +476,171 @@ impl core::error::Error for Lost {
         Some(&self.fault)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::arithmetic_side_effects)]
+
+    extern crate std;
+
+    use std::string::{String, ToString};
+    use std::vec;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::exec::session::OutputReader;
+
+    const REQUEST: &[u8] = b"{\"cmd\":[\"cat\"]}";
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn the_request_comes_first_and_in_time() {
+        // rule: EXEC-24
+        for message in [Message::Text(REQUEST), Message::Binary(REQUEST)] {
+            let mut socket = ServerSocket::new(at(5));
+            assert_eq!(socket.deadline(), Some(at(30_005)));
+            assert_eq!(socket.poll(at(30_004)), None);
+            assert_eq!(socket.feed(at(30_004), message), Ok(Event::Request(REQUEST)));
+            assert_eq!(socket.deadline(), None);
+            assert_eq!(socket.poll(at(1_000_000)), None);
+        }
+        let mut polled = ServerSocket::new(at(0));
+        let close = polled.poll(at(30_000)).unwrap();
+        assert_eq!((close.code, close), (1008, Close::no_request()));
+        assert_eq!(polled.poll(at(30_000)), None);
+        // Whether or not it was polled, what comes at the bound is late.
+        let mut fed = ServerSocket::new(at(0));
+        assert_eq!(fed.feed(at(30_000), Message::Text(REQUEST)), Err(close));
+        assert_eq!(polled.feed(at(30_000), Message::Text(REQUEST)), Err(close));
+        assert_eq!(fed.feed(at(30_001), Message::Binary(b"")), Err(close));
+    }
+
+    #[test]
+    fn messages_after_the_request_are_frames() {
+        // rule: EXEC-25
+        let mut socket = ServerSocket::new(at(0));
+        socket.feed(at(0), Message::Text(REQUEST)).unwrap();
+        for part in [&b"\x04\0\0"[..], b"", b"\0\0\0\0\x01x\x05"] {
+            assert_eq!(socket.feed(at(1), Message::Binary(part)), Ok(Event::Frames(part)));
+        }
+        // rule: EXEC-27
+        let close = socket.feed(at(1), Message::Text(b"x")).unwrap_err();
+        assert_eq!(close.code, 1003);
+        assert_eq!(socket.feed(at(1), Message::Binary(b"x")), Err(close));
+        assert_eq!(socket.finished(), close);
+    }
+
+    #[test]
+    fn large_and_broken_messages() {
+        // rule: EXEC-29
+        let large = vec![b' '; MAX_SOCKET_MESSAGE + 1];
+        let mut socket = ServerSocket::new(at(0));
+        assert_eq!(socket.feed(at(0), Message::Text(&large)).unwrap_err().code, 1009);
+        let mut socket = ServerSocket::new(at(0));
+        let fits = Message::Binary(large.get(1..).unwrap());
+        assert!(matches!(socket.feed(at(0), fits), Ok(Event::Request(_))));
+        assert_eq!(socket.feed(at(0), Message::Binary(&large)).unwrap_err().code, 1009);
+        let mut client = ClientSocket::new();
+        assert_eq!(client.feed(Message::Binary(&large)).unwrap_err().code, 1009);
+        // rule: EXEC-24
+        let mut socket = ServerSocket::new(at(0));
+        assert_eq!(socket.feed(at(0), Message::Text(b"{\"\xff\"")).unwrap_err().code, 1007);
+    }
+
+    #[test]
+    fn closes_have_their_codes_and_the_first_counts() {
+        let open = || {
+            let mut socket = ServerSocket::new(at(0));
+            socket.feed(at(0), Message::Text(REQUEST)).unwrap();
+            socket
+        };
+        // rule: EXEC-17
+        assert_eq!(
+            open().refuse("cmd: expected a list").to_string(),
+            "close 1008: cmd: expected a list"
+        );
+        // rule: EXEC-26
+        assert_eq!(open().unreachable("no guest").code, 1011);
+        assert_eq!(open().finished(), Close::normal());
+        // rule: EXEC-30
+        let mut input = crate::exec::session::InputReader::new();
+        let fault = input.feed(&mut &b"\x09\0\0\0\0\0\0\0"[..]).unwrap_err();
+        let close = open().frame_fault(fault);
+        assert_eq!(close.code, 1002);
+        assert!(close.reason.as_str().starts_with("unknown_type at byte 0"), "{close}");
+        let mut socket = open();
+        let first = socket.unreachable("no guest");
+        assert_eq!(socket.finished(), first);
+        assert_eq!(socket.close(Close::going_away("bye")), first);
+        assert_eq!(open().close(Close::going_away("bye")).code, 1001);
+    }
+
+    #[test]
+    fn only_an_exit_frame_is_success() {
+        // rule: EXEC-26
+        let mut client = ClientSocket::new();
+        client.closed(Close::normal());
+        let mut output = OutputReader::new([0; 64]);
+        let lost = client.finish(output.finish()).unwrap_err();
+        assert_eq!(lost.cause(), LostCause::CommandLost);
+        assert_eq!(lost.fault.code(), "missing_exit");
+        assert!(lost.to_string().contains("close 1000"), "{lost}");
+        assert_eq!(client.finish(Ok(())), Ok(()));
+        for (code, cause) in [
+            (1008, LostCause::Refused),
+            (1011, LostCause::Unreachable),
+            (1002, LostCause::OurFault),
+            (1006, LostCause::CommandLost),
+        ] {
+            let mut client = ClientSocket::new();
+            client.closed(Close::new(code, "why"));
+            client.closed(Close::normal());
+            let mut output = OutputReader::new([0; 64]);
+            let lost = client.finish(output.finish()).unwrap_err();
+            assert_eq!(lost.cause(), cause);
+            assert!(lost.to_string().contains("why"));
+        }
+    }
+
+    #[test]
+    fn text_from_the_server_is_a_protocol_error() {
+        // rule: EXEC-27
+        let mut client = ClientSocket::new();
+        assert_eq!(client.feed(Message::Binary(b"ab")), Ok(&b"ab"[..]));
+        let close = client.feed(Message::Text(b"ab")).unwrap_err();
+        assert_eq!(close.code, 1003);
+        assert_eq!(client.feed(Message::Binary(b"ab")), Err(close));
+    }
+
+    #[test]
+    fn reasons_are_cut_between_characters() {
+        // rule: EXEC-28
+        let long = "é".repeat(5_000);
+        assert_eq!(Reason::new(&long).as_str(), "é".repeat(61));
+        let words = "a".repeat(122) + "😀";
+        assert_eq!(Reason::new(&words).as_str(), "a".repeat(122));
+        // Nothing is taken after the cut, even if it would fit.
+        assert_eq!(Reason::new(format_args!("{words}b")).as_str(), "a".repeat(122));
+        for close in [Close::text(), Close::not_utf8(), Close::no_request(), Close::too_large()] {
+            assert!(close.reason.as_str().len() < MAX_CLOSE_REASON, "{close}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_reason_is_the_start_of_its_words(parts in proptest::collection::vec(".{0,40}", 0..8)) {
+            // rule: EXEC-28
+            let words: String = parts.concat();
+            let reason = Reason::new(&words);
+            prop_assert!(words.starts_with(reason.as_str()));
+            prop_assert!(reason.as_str().len() <= MAX_CLOSE_REASON);
+            let next = words.chars().nth(reason.as_str().chars().count());
+            let fits = |c: char| reason.as_str().len() + c.len_utf8() <= MAX_CLOSE_REASON;
+            prop_assert!(!next.is_some_and(fits));
+        }
+    }
+}

@@ -129,7 +129,7 @@ impl Trail {
                             return Ok(false);
                         }
                         *name = quote;
-                        reader.skip_name()?;
+                        reader.skip_name(quote)?;
                         return Ok(true);
                     }
                 }

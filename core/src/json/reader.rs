@@ -132,11 +132,7 @@ impl<'i> Reader<'i> {
     pub fn name(&mut self) -> Result<Option<Text<'i>>, Error> {
         let Some(quote) = self.find_name()? else { return Ok(None) };
         let (name, end) = self.read_string(quote)?;
-        let colon = self.past_space(end);
-        if self.byte(colon) != Some(b':') {
-            return Err(self.unexpected(colon, Expected::Colon));
-        }
-        self.at = colon.wrapping_add(1);
+        self.at = self.colon_end(end)?;
         self.step = Step::Value;
         Ok(Some(name))
     }
@@ -243,36 +239,11 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// The grammar's; [`Fault::TooDeep`], counted from the message's outermost value.
     pub fn value(&mut self) -> Result<Raw<'i>, Error> {
-        let mut ahead = self.clone();
-        let kind = ahead.peek()?;
-        let start = ahead.at;
-        'value: loop {
-            match ahead.peek()? {
-                Type::Object => ahead.enter(1)?,
-                Type::Array => ahead.enter(0)?,
-                Type::String => {
-                    let (end, _) = ahead.string_end(ahead.at)?;
-                    ahead.done(end.wrapping_add(1));
-                }
-                Type::Number => {
-                    let end = ahead.number_end(ahead.at)?;
-                    ahead.done(end);
-                }
-                Type::Boolean => drop(ahead.boolean()?),
-                Type::Null => ahead.null()?,
-            }
-            while ahead.depth > self.depth {
-                let is_open =
-                    if ahead.open & 1 == 1 { ahead.skip_name()? } else { ahead.item()? };
-                if is_open {
-                    continue 'value;
-                }
-            }
-            break;
-        }
-        let text = self.slice(start, ahead.at);
-        *self = ahead;
-        Ok(Raw { text, at: self.base.wrapping_add(start), kind })
+        self.peek()?;
+        let start = self.at;
+        let end = self.value_end(start)?;
+        self.done(end);
+        Ok(Raw { text: self.slice(start, end), at: self.base.wrapping_add(start) })
     }
 
     /// Ends the reading: the message's value was read, and only white space may be left.
@@ -286,19 +257,6 @@ impl<'i> Reader<'i> {
         }
         let at = self.past_space(self.at);
         if at == self.text.len() { Ok(()) } else { Err(self.error(at, Fault::TrailingBytes)) }
-    }
-
-    #[inline]
-    pub(super) fn skip_name(&mut self) -> Result<bool, Error> {
-        let Some(quote) = self.find_name()? else { return Ok(false) };
-        let (end, _) = self.string_end(quote)?;
-        let colon = self.past_space(end.wrapping_add(1));
-        if self.byte(colon) != Some(b':') {
-            return Err(self.unexpected(colon, Expected::Colon));
-        }
-        self.at = colon.wrapping_add(1);
-        self.step = Step::Value;
-        Ok(true)
     }
 }
 
@@ -323,11 +281,13 @@ impl<'i> Reader<'i> {
     }
 
     #[cold]
+    #[inline(never)]
     fn error(&self, at: usize, fault: Fault) -> Error {
         Error { at: self.base.wrapping_add(at), fault }
     }
 
     #[cold]
+    #[inline(never)]
     fn unexpected(&self, at: usize, expected: Expected) -> Error {
         let found = self.text.get(at..).and_then(|rest| rest.chars().next());
         self.error(
@@ -404,6 +364,96 @@ impl<'i> Reader<'i> {
         let raw = self.slice(quote.wrapping_add(1), end);
         let text = if is_escaped { Text::escaped(raw) } else { Text::plain(raw) };
         Ok((text, end.wrapping_add(1)))
+    }
+
+    /// Skips the name whose opening quote stands at `quote`, and its colon.
+    #[inline]
+    pub(super) fn skip_name(&mut self, quote: usize) -> Result<(), Error> {
+        self.at = self.name_end(quote)?;
+        self.step = Step::Value;
+        Ok(())
+    }
+
+    #[inline]
+    fn name_end(&self, quote: usize) -> Result<usize, Error> {
+        let (end, _) = self.string_end(quote)?;
+        self.colon_end(end.wrapping_add(1))
+    }
+
+    #[inline]
+    fn colon_end(&self, at: usize) -> Result<usize, Error> {
+        let colon = self.past_space(at);
+        if self.byte(colon) == Some(b':') {
+            Ok(colon.wrapping_add(1))
+        } else {
+            Err(self.unexpected(colon, Expected::Colon))
+        }
+    }
+
+    /// Checks the value at `start`, with all that is in it. The verbs would judge the same; this
+    /// keeps its few words of state in registers.
+    fn value_end(&self, start: usize) -> Result<usize, Error> {
+        let mut at = start;
+        let mut open = self.open;
+        let mut depth = self.depth;
+        'value: loop {
+            match self.byte(at) {
+                Some(b'"') => at = self.string_end(at)?.0.wrapping_add(1),
+                Some(b'-' | b'0'..=b'9') => at = self.number_end(at)?,
+                Some(bracket @ (b'{' | b'[')) => {
+                    if depth >= MAX_JSON_DEPTH {
+                        return Err(self.error(at, Fault::TooDeep));
+                    }
+                    depth = depth.wrapping_add(1);
+                    at = self.past_space(at.wrapping_add(1));
+                    if bracket == b'{' {
+                        open = (open << 1) | 1;
+                        match self.byte(at) {
+                            Some(b'"') => {
+                                at = self.past_space(self.name_end(at)?);
+                                continue 'value;
+                            }
+                            Some(b'}') => {}
+                            _ => return Err(self.unexpected(at, Expected::NameOrEnd)),
+                        }
+                    } else {
+                        open <<= 1;
+                        if self.byte(at) != Some(b']') {
+                            continue 'value;
+                        }
+                    }
+                }
+                Some(b't') => at = self.word_end(at, "true")?,
+                Some(b'f') => at = self.word_end(at, "false")?,
+                Some(b'n') => at = self.word_end(at, "null")?,
+                _ => return Err(self.unexpected(at, Expected::Value)),
+            }
+            while depth > self.depth {
+                at = self.past_space(at);
+                match (self.byte(at), open & 1) {
+                    (Some(b','), 0) => {
+                        at = self.past_space(at.wrapping_add(1));
+                        continue 'value;
+                    }
+                    (Some(b','), _) => {
+                        let quote = self.past_space(at.wrapping_add(1));
+                        if self.byte(quote) != Some(b'"') {
+                            return Err(self.unexpected(quote, Expected::Name));
+                        }
+                        at = self.past_space(self.name_end(quote)?);
+                        continue 'value;
+                    }
+                    (Some(b']'), 0) | (Some(b'}'), 1) => {
+                        open >>= 1;
+                        depth = depth.wrapping_sub(1);
+                        at = at.wrapping_add(1);
+                    }
+                    (_, 0) => return Err(self.unexpected(at, Expected::CommaOrArrayEnd)),
+                    _ => return Err(self.unexpected(at, Expected::CommaOrObjectEnd)),
+                }
+            }
+            return Ok(at);
+        }
     }
 
     /// Finds the closing quote, and whether an escape stands before it.
@@ -508,7 +558,6 @@ impl<'i> Reader<'i> {
 pub struct Raw<'i> {
     text: &'i str,
     at: usize,
-    kind: Type,
 }
 
 impl<'i> Raw<'i> {
@@ -530,7 +579,14 @@ impl<'i> Raw<'i> {
     #[inline]
     #[must_use]
     pub const fn kind(&self) -> Type {
-        self.kind
+        match self.text.as_bytes() {
+            [b'{', ..] => Type::Object,
+            [b'[', ..] => Type::Array,
+            [b'"', ..] => Type::String,
+            [b't' | b'f', ..] => Type::Boolean,
+            [b'n', ..] | [] => Type::Null,
+            _ => Type::Number,
+        }
     }
 
     /// Reads the value; offsets stay those of the message. Its grammar was checked before, so

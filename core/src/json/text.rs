@@ -24,9 +24,20 @@ use serde::{Serialize, Serializer};
 /// lone surrogate only, never a `str`. Shown and serialized, it is U+FFFD.
 #[derive(Clone, Copy, Default)]
 pub struct Text<'i> {
-    /// Checked escapes, when `is_escaped`; then at least one.
     raw: &'i str,
-    is_escaped: bool,
+    form: Form,
+}
+
+/// How a text is to be read. As wide as its neighbours: padding behind a narrower field is copied
+/// piecemeal wherever a text is passed on, which takes longer than reading a short string.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(usize)]
+enum Form {
+    /// Every character for itself.
+    #[default]
+    Plain,
+    /// With escapes, all of them checked.
+    Escaped,
 }
 
 impl<'i> Text<'i> {
@@ -34,33 +45,36 @@ impl<'i> Text<'i> {
     #[inline]
     #[must_use]
     pub const fn plain(text: &'i str) -> Self {
-        Self { raw: text, is_escaped: false }
+        Self { raw: text, form: Form::Plain }
     }
 
     /// Takes a string's content with checked escapes in it.
     #[inline]
     pub(super) const fn escaped(raw: &'i str) -> Self {
-        Self { raw, is_escaped: true }
+        Self { raw, form: Form::Escaped }
     }
 
     /// Returns the characters as they stand, unless an escape is among them.
     #[inline]
     #[must_use]
     pub const fn as_str(&self) -> Option<&'i str> {
-        if self.is_escaped { None } else { Some(self.raw) }
+        match self.form {
+            Form::Plain => Some(self.raw),
+            Form::Escaped => None,
+        }
     }
 
     /// Decodes character by character.
     #[inline]
     #[must_use]
     pub const fn chars(&self) -> Chars<'i> {
-        Chars { rest: self.raw, is_escaped: self.is_escaped }
+        Chars { rest: self.raw, form: self.form }
     }
 
     /// Reports whether every surrogate has its other half.
     #[must_use]
     pub fn is_well_formed(&self) -> bool {
-        !self.is_escaped || self.chars().all(|c| c.is_ok())
+        self.form == Form::Plain || self.chars().all(|c| c.is_ok())
     }
 
     /// Reports whether there is no character at all.
@@ -73,7 +87,7 @@ impl<'i> Text<'i> {
     /// Returns the length in UTF-16 code units, JavaScript's `length`.
     #[must_use]
     pub fn utf16_len(&self) -> usize {
-        if self.is_escaped {
+        if self.form == Form::Escaped {
             self.chars().fold(0, |sum: usize, c| sum.wrapping_add(c.map_or(1, char::len_utf16)))
         } else {
             utf16_len(self.raw)
@@ -83,7 +97,7 @@ impl<'i> Text<'i> {
     /// Returns the length in bytes of UTF-8 once decoded; a lone surrogate counts 3, as U+FFFD.
     #[must_use]
     pub fn utf8_len(&self) -> usize {
-        if self.is_escaped {
+        if self.form == Form::Escaped {
             self.chars().fold(0, |sum: usize, c| sum.wrapping_add(c.map_or(3, char::len_utf8)))
         } else {
             self.raw.len()
@@ -93,13 +107,13 @@ impl<'i> Text<'i> {
     /// Cuts white space off both ends as JavaScript's `trim` does, escaped or not.
     #[must_use]
     pub fn trim(&self) -> Self {
-        if !self.is_escaped {
+        if self.form == Form::Plain {
             return Self::plain(js_trim(self.raw));
         }
         let mut chars = self.chars();
         let mut span: Option<(usize, usize)> = None;
-        let mut is_escaped = false;
-        let mut is_escaped_so_far = false;
+        let mut form = Form::Plain;
+        let mut form_so_far = Form::Plain;
         loop {
             let start = self.raw.len().wrapping_sub(chars.rest.len());
             let Some(c) = chars.next() else { break };
@@ -107,14 +121,16 @@ impl<'i> Text<'i> {
             if c.is_ok_and(is_js_space) && span.is_none() {
                 continue;
             }
-            is_escaped_so_far |= self.raw.as_bytes().get(start) == Some(&b'\\');
+            if self.raw.as_bytes().get(start) == Some(&b'\\') {
+                form_so_far = Form::Escaped;
+            }
             if !c.is_ok_and(is_js_space) {
                 span = Some((span.map_or(start, |(first, _)| first), end));
-                is_escaped = is_escaped_so_far;
+                form = form_so_far;
             }
         }
         let (start, end) = span.unwrap_or_default();
-        Self { raw: self.raw.get(start..end).unwrap_or_default(), is_escaped }
+        Self { raw: self.raw.get(start..end).unwrap_or_default(), form }
     }
 
     /// Returns how many bytes [`Writer::string`](super::Writer::string) writes for it, without
@@ -158,11 +174,13 @@ impl<'i> Text<'i> {
         } else {
             for c in self.chars() {
                 let c = c.map_err(DecodeError::LoneSurrogate)?;
-                let end = len.wrapping_add(c.len_utf8());
-                if let Some(room) = out.get_mut(len..end) {
-                    c.encode_utf8(room);
+                let mut bytes = [0; 4];
+                let bytes = c.encode_utf8(&mut bytes).as_bytes();
+                let behind = out.get_mut(len..).unwrap_or_default();
+                if let Some(room) = behind.get_mut(..bytes.len()) {
+                    room.copy_from_slice(bytes);
                 }
-                len = end;
+                len = len.wrapping_add(bytes.len());
             }
         }
         match out.get(..len) {
@@ -250,7 +268,7 @@ impl Serialize for Text<'_> {
 #[derive(Clone, Debug)]
 pub struct Chars<'i> {
     rest: &'i str,
-    is_escaped: bool,
+    form: Form,
 }
 
 impl Iterator for Chars<'_> {
@@ -260,7 +278,7 @@ impl Iterator for Chars<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         let mut plain = self.rest.chars();
         let first = plain.next()?;
-        if self.is_escaped && first == '\\' {
+        if self.form == Form::Escaped && first == '\\' {
             return Some(self.next_escape());
         }
         self.rest = plain.as_str();

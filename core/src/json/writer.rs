@@ -1,7 +1,7 @@
 //! Writes compact JSON into the caller's memory.
 
+use super::Text;
 use super::text::special;
-use super::{LoneSurrogate, Text};
 use crate::OutTooSmall;
 
 /// Writes one compact JSON value; commas come by themselves.
@@ -91,7 +91,7 @@ impl<'o> Writer<'o> {
             Some(plain) => self.escape(plain),
             None => {
                 for c in text.chars() {
-                    let c = c.unwrap_or_else(|LoneSurrogate(_)| char::REPLACEMENT_CHARACTER);
+                    let c = c.unwrap_or(char::REPLACEMENT_CHARACTER);
                     self.escape(c.encode_utf8(&mut [0; 4]));
                 }
             }
@@ -156,11 +156,12 @@ impl<'o> Writer<'o> {
 
     #[inline]
     fn push(&mut self, bytes: &[u8]) {
-        let end = self.len.saturating_add(bytes.len());
-        if let Some(room) = self.out.get_mut(self.len..end) {
+        // Cut in two steps, so that the compiler sees both lengths as one and no panic stays.
+        let behind = self.out.get_mut(self.len..).unwrap_or_default();
+        if let Some(room) = behind.get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
         }
-        self.len = end;
+        self.len = self.len.saturating_add(bytes.len());
     }
 
     fn escape(&mut self, text: &str) {

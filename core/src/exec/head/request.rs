@@ -7,6 +7,8 @@ use super::{
     Route, SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, declared, host, is_sandbox_id, items,
     write_to,
 };
+use crate::exec::body::Body;
+use crate::exec::request::MAX_REQUEST_BODY;
 
 /// How a client runs a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +145,14 @@ impl<'w> ParsedRequest<'w> {
         knows: impl Fn(&str) -> bool,
     ) -> Result<Route<'w>, Refusal> {
         admit(self.method, self.target, self.headers, peer, knows)
+    }
+
+    /// Makes the reader of the body that follows, held to [`MAX_REQUEST_BODY`]: its error makes a
+    /// [`Refusal`], 413 when the body is too large.
+    #[must_use]
+    pub const fn body(&self) -> Body {
+        // rule: EXEC-18
+        Body::limited(self.framing, MAX_REQUEST_BODY as u64)
     }
 
     /// Reports whether the client holds its body back until it reads [`CONTINUE`].

@@ -3,10 +3,11 @@
 use core::fmt::{self, Write as _};
 
 use super::{
-    Declared, Framing, HeadScan, Headers, JSON_TYPE, MAX_HEADERS, Malformed, STREAM_TYPE, Unparsed,
-    declared, is_media_type, items, write_to,
+    Declared, Framing, HeadScan, Headers, JSON_TYPE, MAX_ERROR_BODY, MAX_HEADERS, Malformed,
+    STREAM_TYPE, Unparsed, declared, is_media_type, items, write_to,
 };
 use crate::OutTooSmall;
+use crate::exec::body::Body;
 
 /// Tells a client that holds its body back to send it.
 pub const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
@@ -185,6 +186,15 @@ impl<'w> ResponseHead<'w> {
             Declared::BadLength => Err(HeadError::Length),
             Declared::UnknownCoding => Err(HeadError::TransferCoding),
         }
+    }
+
+    /// Makes the reader of an error's body, held to [`MAX_ERROR_BODY`]; what it reads is for
+    /// [`ErrorRecord::parse`](super::ErrorRecord::parse).
+    ///
+    /// # Errors
+    /// Those of [`framing`](Self::framing).
+    pub fn error_body(&self) -> Result<Body, HeadError> {
+        Ok(Body::limited(self.framing()?, MAX_ERROR_BODY))
     }
 
     /// Returns the value of the first header of that name, case ignored.
