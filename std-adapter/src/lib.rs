@@ -6,7 +6,7 @@ pub mod blocking;
 pub mod client;
 pub mod clock;
 pub mod entropy;
-#[cfg(feature = "guest")]
+#[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
 pub mod record;

@@ -8,9 +8,12 @@
 //! ```
 //!
 //! A virtual machine, a container or a device on a serial line is a guest by implementing the two
-//! traits; `ProcessGuest` is the one of this crate (Linux only).
+//! traits; `ProcessGuest` is the one of this crate (feature `guest`, Linux only).
 //!
 //! ```
+//! # #[cfg(not(feature = "guest"))]
+//! # fn main() {}
+//! # #[cfg(feature = "guest")]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::future::poll_fn;
@@ -34,21 +37,21 @@
 //! # }
 //! ```
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(feature = "guest", not(target_os = "linux")))]
 compile_error!(
     "the feature `guest` runs commands by pidfd, wait4 and /proc, which only Linux has: \
      build for Linux, or leave the feature out and serve a guest of your own"
 );
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod child;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod process;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod running;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod rusage;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod signal;
 
 use std::fmt;
@@ -58,7 +61,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "guest", target_os = "linux"))]
 pub use process::ProcessGuest;
 
 use crate::record::{ExecRequest, ExecResult};
