@@ -84,7 +84,8 @@ pub(super) fn cases(path: &str, bytes: &[u8], read: Read<'_>) -> Result<Vec<Case
         if file.contains(['/', '\\']) {
             return Err(format!("{file}: a fixture lies beside its manifest"));
         }
-        let stream = read(&format!("{folder}{file}")).map_err(|error| format!("{file}: {error}"))?;
+        let stream =
+            read(&format!("{folder}{file}")).map_err(|error| format!("{file}: {error}"))?;
         let fail = |error| format!("{file}: {error}");
         decode(&manifest, folder, fixture, &stream, &mut cases).map_err(fail)?;
     }

@@ -253,7 +253,10 @@ fn lines(path: &str, bytes: &[u8]) -> Result<Vec<Case>, String> {
         let line: Line = serde_json::from_slice(line)
             .map_err(|error| format!("{path}, line {}: {error}", index + 1))?;
         if line.out.is_empty() {
-            return Err(format!("{path}, line {}: out is empty, nothing would be compared", index + 1));
+            return Err(format!(
+                "{path}, line {}: out is empty, nothing would be compared",
+                index + 1
+            ));
         }
         cases.push(Case {
             id: line.id,

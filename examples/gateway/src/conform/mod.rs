@@ -4,6 +4,7 @@ mod ask;
 mod report;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io::{self, BufWriter, Write as _};
 
 use triwire_gateway::cases::{self, Case, Verdict};
@@ -56,10 +57,12 @@ fn cases_of(args: &ConformArgs) -> Result<Vec<Case>, String> {
         return cases::built_in();
     }
     let mut all = Vec::new();
-    let mut ids = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for path in &args.paths {
         // A path that was given twice is run once.
-        all.extend(cases::load(path)?.into_iter().filter(|case| ids.insert(case.id.clone())));
+        if seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
+            all.extend(cases::load(path)?);
+        }
     }
     Ok(all)
 }

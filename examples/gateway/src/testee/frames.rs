@@ -223,7 +223,8 @@ pub(super) fn encode(input: Input<'_>) -> Result<Value, Bad> {
 
 fn joined(frames: Frames<'_>) -> Value {
     let lengths: Vec<usize> = frames.clone().map(|frame| frame.payload.len()).collect();
-    let wire: Vec<u8> = frames.flat_map(|frame| [&frame.head[..], frame.payload].concat()).collect();
+    let wire: Vec<u8> =
+        frames.flat_map(|frame| [&frame.head[..], frame.payload].concat()).collect();
     written(&wire, &lengths)
 }
 

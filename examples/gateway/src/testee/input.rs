@@ -100,8 +100,11 @@ fn missing(name: &str) -> Bad {
     Bad::new(format_args!("in.{name} is missing"))
 }
 
-pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+/// Reads hex text; `None` when it is none.
+#[must_use]
+pub fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit =
+        |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     text.as_bytes()
         .chunks(2)
         .map(|pair| match pair {

@@ -24,8 +24,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-pub use self::input::hex;
 use self::input::{Bad, Input};
+pub use self::input::{hex, unhex};
 
 /// The codes of a stream's faults, which a manifest may name.
 const CODES: [&str; 9] = [
@@ -139,7 +139,8 @@ mod tests {
             (br#"{"id":[1,2],"op":"money","in":{}}"#, r#"{"id":[1,2],"unsupported":true}"#),
             (deep.as_bytes(), r#"{"id":null,"error""#),
         ];
-        let input: Vec<u8> = lines.iter().flat_map(|(line, _)| [line, &b"\n"[..]].concat()).collect();
+        let input: Vec<u8> =
+            lines.iter().flat_map(|(line, _)| [line, &b"\n"[..]].concat()).collect();
         let mut output = Vec::new();
         serve(&input[..], &mut output).unwrap();
         let output = String::from_utf8(output).unwrap();
