@@ -150,7 +150,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
         let storage = self.storage.as_mut();
         let room = storage.len();
         let Some(to) = storage.get_mut(self.len..end) else {
-            let at = self.decoder.offset();
+            // Where the record begins, however it was cut.
+            let at = self.decoder.offset().saturating_sub(end as u64);
             return Err(self.fail(ExecError { at, fault: Fault::ExitTooLarge { room } }));
         };
         to.copy_from_slice(payload);
