@@ -75,6 +75,15 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
     /// Lends the unread bytes as [`window`](Self::window) does, but only when they show a machine
     /// something new: `None` while they are the same that the last lend left over, so a loop over
     /// this ends.
+    ///
+    /// ```
+    /// let mut inbox = triwire::buffer::Inbox::new([0; 8]);
+    /// inbox.space()[..3].copy_from_slice(b"abc");
+    /// inbox.filled(3);
+    /// inbox.lend().unwrap().rest = b"c"; // a machine used two
+    /// assert!(inbox.lend().is_some()); // fewer than before: ask it again
+    /// assert!(inbox.lend().is_none()); // it used none
+    /// ```
     pub fn lend(&mut self) -> Option<Window<'_>> {
         if !self.has_news() {
             return None;

@@ -1,5 +1,7 @@
 //! The two JSON records against the contract's tables, and against a second writer.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+
 use triwire::OutTooSmall;
 use triwire::exec::frame::MAX_PAYLOAD_SIZE;
 use triwire::exec::request::{ExecRequest, MAX_ENV_VARIABLES, write_request};
@@ -46,7 +48,7 @@ fn a_result_is_compact_in_order_and_leaves_out_what_is_empty() {
     // A second writer through serde's derives agrees byte for byte.
     let mut out = [0; 1024];
     let len = serde_json_core::to_slice(&result, &mut out).unwrap();
-    assert_eq!(std::str::from_utf8(&out[..len]).unwrap(), text);
+    assert_eq!(core::str::from_utf8(&out[..len]).unwrap(), text);
     assert_eq!(serde_json::to_string(&result).unwrap(), text);
 }
 
@@ -183,7 +185,7 @@ fn a_request_leaves_out_what_is_empty() {
     let body =
         write_request(&["a", "\u{1f600}"], &[("A", "=\t"), ("B", "")], "/x", 1, &mut out).unwrap();
     assert_eq!(
-        std::str::from_utf8(body).unwrap(),
+        core::str::from_utf8(body).unwrap(),
         "{\"cmd\":[\"a\",\"\u{1f600}\"],\"env\":{\"A\":\"=\\t\",\"B\":\"\"},\"cwd\":\"/x\",\"timeout_s\":1}"
     );
     let read = ExecRequest::parse(body).unwrap();

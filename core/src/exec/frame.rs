@@ -176,10 +176,10 @@ pub struct Piece<'i> {
 pub struct Decoder {
     /// Bytes of the stream used so far; once failed, where the fault is.
     offset: u64,
-    /// Payload bytes still to come; inside a header, its length field so far.
+    /// Payload bytes still to come; inside a header, its length field so far; the type byte that
+    /// was refused.
     left: u32,
-    /// The frame's type byte.
-    kind: u8,
+    kind: Kind,
     /// [`BETWEEN`] frames, 1 to 7 bytes into a header, or one of the stages below.
     stage: u8,
     direction: Direction,
@@ -201,7 +201,7 @@ impl Decoder {
     /// Makes a decoder for a stream that travels in `direction`.
     #[must_use]
     pub const fn new(direction: Direction) -> Self {
-        Self { offset: 0, left: 0, kind: 0, stage: BETWEEN, direction }
+        Self { offset: 0, left: 0, kind: Kind::Exit, stage: BETWEEN, direction }
     }
 
     /// Returns how many bytes of the stream were used, or where the fault is once one was found.
@@ -234,28 +234,28 @@ impl Decoder {
                 return Ok(Some(Piece { kind, payload, first: true, last: true }));
             }
             self.offset = self.offset.wrapping_add(HEADER_SIZE as u64);
-            self.kind = byte;
+            self.kind = kind;
             self.left = len;
             self.stage = FIRST;
             *input = rest;
         } else if self.stage < FIRST && !input.is_empty() {
             *input = self.header_bytes(input);
         }
-        match (self.stage, Kind::from_byte(self.kind)) {
-            (FIRST | REST, Some(kind)) if !input.is_empty() || self.left == 0 => {
-                let take = input.len().min(self.left as usize);
-                let (payload, rest) = input.split_at_checked(take).unwrap_or_default();
-                *input = rest;
-                self.offset = self.offset.wrapping_add(take as u64);
-                self.left = self.left.wrapping_sub(take as u32);
-                let first = self.stage == FIRST;
-                let last = self.left == 0;
-                self.stage = if last { BETWEEN } else { REST };
-                Ok(Some(Piece { kind, payload, first, last }))
-            }
-            (..=REST, _) => Ok(None),
-            _ => Err(self.error()),
+        if self.stage > REST {
+            return Err(self.error());
         }
+        if self.stage < FIRST || (input.is_empty() && self.left > 0) {
+            return Ok(None);
+        }
+        let take = input.len().min(self.left as usize);
+        let (payload, rest) = input.split_at_checked(take).unwrap_or_default();
+        *input = rest;
+        self.offset = self.offset.wrapping_add(take as u64);
+        self.left = self.left.wrapping_sub(take as u32);
+        let first = self.stage == FIRST;
+        let last = self.left == 0;
+        self.stage = if last { BETWEEN } else { REST };
+        Ok(Some(Piece { kind: self.kind, payload, first, last }))
     }
 
     /// The kind that a type byte names, where it travels in this direction.
@@ -274,13 +274,16 @@ impl Decoder {
         {
             input = rest;
             if self.stage == BETWEEN {
-                self.kind = byte;
                 self.left = 0;
-                if self.accepted(byte).is_none() {
-                    // rule: EXEC-7, EXEC-8
-                    let known = Kind::from_byte(byte).is_some();
-                    self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
-                    return input;
+                match self.accepted(byte) {
+                    Some(kind) => self.kind = kind,
+                    None => {
+                        // rule: EXEC-7, EXEC-8
+                        let known = Kind::from_byte(byte).is_some();
+                        self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
+                        self.left = u32::from(byte);
+                        return input;
+                    }
                 }
             } else {
                 // The reserved bytes are shifted out again by the four of the length.
@@ -307,7 +310,7 @@ impl Decoder {
         match self.stage {
             BETWEEN => return Ok(()),
             FIRST | REST => {}
-            ..FIRST => self.left = u32::from(FIRST.wrapping_sub(self.stage)),
+            stage if stage < FIRST => self.left = u32::from(FIRST.wrapping_sub(stage)),
             _ => return Err(self.error()),
         }
         self.stage = TRUNCATED;
@@ -316,11 +319,12 @@ impl Decoder {
 
     #[inline]
     fn error(&self) -> ExecError {
-        let fault = match (self.stage, Kind::from_byte(self.kind)) {
-            (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
+        let found = self.left as u8;
+        let fault = match (self.stage, Kind::from_byte(found)) {
             (OVERSIZE, _) => Fault::Oversize { len: self.left },
             (TRUNCATED, _) => Fault::Truncated { missing: self.left },
-            _ => Fault::UnknownType { found: self.kind },
+            (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
+            _ => Fault::UnknownType { found },
         };
         ExecError { at: self.offset, fault }
     }

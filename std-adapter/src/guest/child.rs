@@ -14,9 +14,9 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, getpgid, kill_process_group, pidfd_open,
     pidfd_send_signal, waitid,
 };
+use triwire::exec::result::Usage;
 
 use super::rusage::{self, Patience};
-use triwire::exec::result::Usage;
 
 /// How often the tree of descendants is walked for new ones before it is killed as it is.
 const MAX_WALKS: usize = 16;

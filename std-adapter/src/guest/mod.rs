@@ -8,9 +8,12 @@
 //! ```
 //!
 //! A virtual machine, a container or a device on a serial line is a guest by implementing the two
-//! traits; `ProcessGuest` is the one of this crate (Linux only).
+//! traits; `ProcessGuest` is the one of this crate (feature `guest`, Linux only).
 //!
 //! ```
+//! # #[cfg(not(feature = "guest"))]
+//! # fn main() {}
+//! # #[cfg(feature = "guest")]
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use std::future::poll_fn;

@@ -9,7 +9,7 @@
 //! | group | one of its own, so that it ends as a whole |
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,13 +22,13 @@ use std::task::{Context, Poll};
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
 use rustix::fs::{Access, AtFlags};
-use rustix::process::Pid;
+use rustix::process::{Pid, getegid};
 use tokio::task;
-use tokio::time::Instant;
 
 use super::child::Child;
 use super::running::Process;
 use super::{Guest, Lost, Output, Running, Starting, StdinGone, Unreachable};
+use crate::clock::Clock;
 use crate::record::{ExecRequest, ExecResult};
 
 /// The `PATH` of commands when the gateway has none.
@@ -46,9 +46,9 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 ///   the line (a double fork into a session of its own) survives: only a control group or a
 ///   container would reach it.
 /// - Usage is the kernel's own account of the one child and what it waited for. The kernel starts
-///   the account of the memory's peak with what the gateway itself occupied when it forked, so a
-///   command smaller than the gateway shows the gateway's size. `oom_killed` is always false: the
-///   kernel tells of it only by control group.
+///   the account of the memory's peak with what the gateway occupies when it forks, so a command
+///   smaller than the gateway shows the gateway's size. `oom_killed` is always false: the kernel
+///   tells of it only by control group.
 ///
 /// It needs a tokio runtime with io and time, Linux 5.3 or later, `/proc`, and that nobody else
 /// in the program waits for any child (as an ignored `SIGCHLD` also would). `SIGPIPE` must be
@@ -111,7 +111,8 @@ impl Guest for ProcessGuest {
 /// A process and our ends of its pipes.
 pub(super) struct Started {
     pub(super) child: Child,
-    pub(super) at: Instant,
+    /// Zero is the start.
+    pub(super) clock: Clock,
     pub(super) stdin: Option<ChildStdin>,
     pub(super) stdout: Option<ChildStdout>,
     pub(super) stderr: Option<ChildStderr>,
@@ -134,22 +135,30 @@ impl Shared {
             // By its descriptor: a folder renamed or swapped meanwhile changes nothing.
             .current_dir(descriptor_path(&dir))
             .process_group(0)
+            // Our own group, so nothing changes but that std forks: its other way shares our
+            // memory with the child, whose account would then hold our peak for ever.
+            .gid(getegid().as_raw())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         if !self.inherit_env {
             command.env_clear();
         }
+        let path = env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH));
         command
-            .env("PATH", env::var_os("PATH").unwrap_or_else(|| OsString::from(DEFAULT_PATH)))
+            .env("PATH", &path)
             .env("HOME", &self.path)
             .env("TRIWIRE_ROOT", &self.path)
-            .env("PWD", pwd)
+            .env("PWD", &pwd)
             .envs(request.env.iter().map(|(name, value)| (name, value)));
-        let at = Instant::now();
-        let mut child = command.spawn().map_err(|error| start_failure(program, &error))?;
+        let clock = Clock::start();
+        let mut child = command.spawn().map_err(|error| {
+            let own = request.env.iter().rev().find(|(name, _)| name == "PATH");
+            let path = own.map_or(path.as_os_str(), |(_, path)| OsStr::new(path));
+            start_failure(program, &error, path, &pwd)
+        })?;
         Ok(Started {
-            at,
+            clock,
             stdin: child.stdin.take(),
             stdout: child.stdout.take(),
             stderr: child.stderr.take(),
@@ -195,9 +204,17 @@ fn descriptor_path(dir: &OwnedFd) -> String {
 }
 
 // rule: EXEC-42
-fn start_failure(program: &str, error: &io::Error) -> String {
+fn start_failure(program: &str, error: &io::Error, path: &OsStr, pwd: &Path) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => format!("{program}: not found"),
+        // The search says so too when it may not look into one folder of the path.
+        io::ErrorKind::PermissionDenied
+            if !program.contains('/')
+                && !env::split_paths(path)
+                    .any(|folder| pwd.join(folder).join(program).symlink_metadata().is_ok()) =>
+        {
+            format!("{program}: not found")
+        }
         io::ErrorKind::PermissionDenied => format!("{program}: permission denied"),
         _ => format!("{program}: {error}"),
     }

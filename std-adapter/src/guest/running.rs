@@ -22,18 +22,18 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Sleep, sleep_until};
+use triwire::exec::frame::MAX_PAYLOAD_SIZE;
+use triwire::time::Instant;
 
 use super::child::Child;
 use super::process::Started;
 use super::{Lost, Output, Running, StdinGone, signal};
+use crate::clock::Clock;
 use crate::record::ExecResult;
 
 /// How long a background child may hold the pipes open once they are empty.
 const BACKGROUND_GRACE: Duration = Duration::from_secs(2);
-
-/// The most bytes in one output: what one frame carries.
-const MAX_CHUNK: usize = 65_536;
 
 /// Output up to here is copied, so that a few bytes do not keep a whole chunk's memory.
 const SMALL_CHUNK: usize = 4_096;
@@ -44,7 +44,8 @@ const BULK_PIPE_SIZE: usize = 1 << 20;
 /// A process whose exit was not yet delivered.
 pub(super) struct Process {
     child: Arc<Child>,
-    started: Instant,
+    /// Zero is the start of the process.
+    clock: Clock,
     stdin: Option<Input>,
     stdout: Option<Pipe>,
     stderr: Option<Pipe>,
@@ -63,6 +64,7 @@ enum Phase {
 
 #[derive(Clone, Copy)]
 struct Ended {
+    /// When the end was noticed, from the start of the process.
     at: Instant,
     /// Whether the deadline's signal was sent.
     deadline: bool,
@@ -71,27 +73,26 @@ struct Ended {
 impl Process {
     /// Watches a process that was just started. Needs a runtime; on an error the process is ended.
     pub(super) fn watch(started: Started, timeout_s: u32) -> io::Result<Self> {
-        let Started { child, at, stdin, stdout, stderr } = started;
+        let Started { child, clock, stdin, stdout, stderr } = started;
         let child = Arc::new(child);
         // A pidfd is no pipe, but this is a descriptor whose readiness can be awaited without
         // unsafe code, and no byte is ever read from it.
         let pidfd = Receiver::from_owned_fd_unchecked(child.pidfd()?)?;
         let deadline = (timeout_s > 0)
-            .then(|| at.checked_add(Duration::from_secs(u64::from(timeout_s))))
-            .flatten();
+            .then(|| Instant::ZERO.saturating_add(Duration::from_secs(u64::from(timeout_s))));
         let (tell, ended) = oneshot::channel();
         let process = Self {
             stdin: stdin.map(|pipe| Input::new(pipe.into())).transpose()?,
             stdout: stdout.map(|pipe| Pipe::new(pipe.into())).transpose()?,
             stderr: stderr.map(|pipe| Pipe::new(pipe.into())).transpose()?,
             stderr_first: false,
-            started: at,
+            clock,
             phase: Phase::Running(ended),
             child: Arc::clone(&child),
         };
         // A task of its own: the deadline holds and the end is timed also while nobody polls. It
         // is also who reaps the child when the rest was dropped.
-        drop(tokio::spawn(watch(child, pidfd, deadline, tell)));
+        drop(tokio::spawn(watch(child, pidfd, clock, deadline, tell)));
         Ok(process)
     }
 
@@ -114,12 +115,12 @@ impl Process {
                     if !self.is_emptied() || self.is_at_end() {
                         return Ok(());
                     }
-                    let until = Instant::now() + BACKGROUND_GRACE;
+                    let until = self.clock.now().saturating_add(BACKGROUND_GRACE);
                     self.phase = Phase::Background { ended, until, timer: None };
                 }
                 Phase::Background { ended, until, .. } => {
                     let ended = *ended;
-                    if Instant::now() < *until {
+                    if self.clock.now() < *until {
                         return Ok(());
                     }
                     self.count_unread();
@@ -173,8 +174,7 @@ impl Process {
 
     // rule: EXEC-45
     fn result(&self, ended: Ended) -> ExecResult {
-        let duration_ms = ended.at.saturating_duration_since(self.started).as_millis();
-        let duration_ms = u64::try_from(duration_ms).unwrap_or(u64::MAX);
+        let duration_ms = ended.at.as_micros() / 1_000;
         let (status, usage) = match self.child.reap() {
             Ok(reaped) => reaped,
             Err(error) => {
@@ -201,6 +201,7 @@ impl Process {
 async fn watch(
     child: Arc<Child>,
     pidfd: Receiver,
+    clock: Clock,
     deadline: Option<Instant>,
     tell: oneshot::Sender<Ended>,
 ) {
@@ -209,7 +210,7 @@ async fn watch(
         tokio::select! {
             biased;
             _ = pidfd.readable() => {}
-            () = sleep_until(deadline) => {
+            () = sleep_until(clock.to_tokio(deadline)) => {
                 // The runtime may hear of the end later than of the deadline.
                 // rule: EXEC-41
                 if !child.has_ended() {
@@ -221,7 +222,7 @@ async fn watch(
     }
     if pidfd.readable().await.is_ok() {
         // Nobody listens any more when the command was dropped.
-        let _ = tell.send(Ended { at: Instant::now(), deadline: killed });
+        let _ = tell.send(Ended { at: clock.now(), deadline: killed });
     }
 }
 
@@ -244,7 +245,8 @@ impl Running for Process {
                 return Poll::Ready(Ok(Output::Exit(self.result(ended))));
             }
             if let Phase::Background { until, timer, .. } = &mut self.phase {
-                let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(*until)));
+                let until = self.clock.to_tokio(*until);
+                let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
                 ready!(timer.as_mut().poll(cx));
             } else if !self.is_emptied() {
                 // The runtime has not yet heard of what stands there; it will wake us.
@@ -295,12 +297,12 @@ impl Pipe {
             if ready!(self.receiver.poll_read_ready(cx)).is_err() {
                 return Poll::Ready(None);
             }
-            self.buffer.reserve(MAX_CHUNK);
-            match self.receiver.try_read_buf(&mut (&mut self.buffer).limit(MAX_CHUNK)) {
+            self.buffer.reserve(MAX_PAYLOAD_SIZE);
+            match self.receiver.try_read_buf(&mut (&mut self.buffer).limit(MAX_PAYLOAD_SIZE)) {
                 Ok(0) => return Poll::Ready(None),
                 Ok(read) => {
                     self.unread = self.unread.saturating_sub(read as u64);
-                    if read == MAX_CHUNK {
+                    if read == MAX_PAYLOAD_SIZE {
                         self.size.enlarge(&self.receiver);
                     }
                     if read > SMALL_CHUNK {

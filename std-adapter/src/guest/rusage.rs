@@ -10,7 +10,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use rustix::process::Pid;
-
 use triwire::exec::result::Usage;
 
 /// Whether to wait for a child that still runs.

@@ -1,59 +1,20 @@
-//! Names of signals, as an exit record carries them.
+//! Names of signals: the core's, and those of the real-time signals, whose first number the C
+//! library decides.
 
 use std::borrow::Cow;
 
-const NAMES: &[(libc::c_int, &str)] = &[
-    (libc::SIGHUP, "SIGHUP"),
-    (libc::SIGINT, "SIGINT"),
-    (libc::SIGQUIT, "SIGQUIT"),
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGTRAP, "SIGTRAP"),
-    (libc::SIGABRT, "SIGABRT"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGKILL, "SIGKILL"),
-    (libc::SIGUSR1, "SIGUSR1"),
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGUSR2, "SIGUSR2"),
-    (libc::SIGPIPE, "SIGPIPE"),
-    (libc::SIGALRM, "SIGALRM"),
-    (libc::SIGTERM, "SIGTERM"),
-    #[cfg(not(any(
-        target_arch = "mips",
-        target_arch = "mips64",
-        target_arch = "mips32r6",
-        target_arch = "mips64r6",
-        target_arch = "sparc",
-        target_arch = "sparc64"
-    )))]
-    (libc::SIGSTKFLT, "SIGSTKFLT"),
-    (libc::SIGCHLD, "SIGCHLD"),
-    (libc::SIGCONT, "SIGCONT"),
-    (libc::SIGSTOP, "SIGSTOP"),
-    (libc::SIGTSTP, "SIGTSTP"),
-    (libc::SIGTTIN, "SIGTTIN"),
-    (libc::SIGTTOU, "SIGTTOU"),
-    (libc::SIGURG, "SIGURG"),
-    (libc::SIGXCPU, "SIGXCPU"),
-    (libc::SIGXFSZ, "SIGXFSZ"),
-    (libc::SIGVTALRM, "SIGVTALRM"),
-    (libc::SIGPROF, "SIGPROF"),
-    (libc::SIGWINCH, "SIGWINCH"),
-    (libc::SIGIO, "SIGIO"),
-    (libc::SIGPWR, "SIGPWR"),
-    (libc::SIGSYS, "SIGSYS"),
-];
+use triwire::exec::signal;
 
 /// Names a signal; a real-time one counts from `SIGRTMIN`.
-pub(super) fn name(signal: i32) -> Cow<'static, str> {
-    if let Some((_, name)) = NAMES.iter().find(|(number, _)| *number == signal) {
+pub(super) fn name(number: i32) -> Cow<'static, str> {
+    if let Some(name) = u8::try_from(number).ok().and_then(signal::name) {
         return Cow::Borrowed(name);
     }
-    match signal - libc::SIGRTMIN() {
+    match number - libc::SIGRTMIN() {
         0 => Cow::Borrowed("SIGRTMIN"),
-        above @ 1.. if signal <= libc::SIGRTMAX() => Cow::Owned(format!("SIGRTMIN+{above}")),
+        above @ 1.. if number <= libc::SIGRTMAX() => Cow::Owned(format!("SIGRTMIN+{above}")),
         // Below SIGRTMIN stand the two that the C library keeps for itself.
-        _ => Cow::Owned(format!("SIG{signal}")),
+        _ => Cow::Owned(format!("SIG{number}")),
     }
 }
 
@@ -62,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_signal_has_a_name() {
+    fn every_signal_has_a_name_of_its_own() {
         assert_eq!(name(libc::SIGKILL), "SIGKILL");
         assert_eq!(name(libc::SIGTERM), "SIGTERM");
         assert_eq!(name(libc::SIGSEGV), "SIGSEGV");

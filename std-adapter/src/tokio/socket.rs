@@ -52,6 +52,7 @@ use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, Utf8Bytes};
 use tokio_tungstenite::tungstenite::protocol::{self, WebSocketConfig, WebSocketContext};
 use tokio_tungstenite::tungstenite::{Error, handshake};
+use triwire::exec::socket::{Close, MAX_SOCKET_MESSAGE, Reason};
 
 use self::heads::Heads;
 pub use self::replay::{Received, messages_of};
@@ -61,8 +62,6 @@ use crate::{Full, Wake};
 const HEAD: usize = 14;
 /// Room for pongs and a close behind the messages that wait.
 const CONTROL_ROOM: usize = 1024;
-/// The longest close reason: a control frame's payload without the code.
-const MAX_REASON: usize = 123;
 
 /// Which end of the connection this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -96,7 +95,7 @@ impl Sizes {
 impl Default for Sizes {
     /// Sizes for many links that mostly wait.
     fn default() -> Self {
-        Self { read_buffer: 8 * 1024, send_buffer: 128 * 1024, max_message: 1 << 20 }
+        Self { read_buffer: 8 * 1024, send_buffer: 128 * 1024, max_message: MAX_SOCKET_MESSAGE }
     }
 }
 
@@ -116,6 +115,15 @@ impl Message {
         match self {
             Self::Text(text) => text.as_bytes(),
             Self::Binary(bytes) => bytes,
+        }
+    }
+
+    /// Lends the message as the machines take it.
+    #[must_use]
+    pub fn as_core(&self) -> triwire::exec::socket::Message<'_> {
+        match self {
+            Self::Text(text) => triwire::exec::socket::Message::Text(text.as_bytes()),
+            Self::Binary(bytes) => triwire::exec::socket::Message::Binary(bytes),
         }
     }
 }
@@ -176,14 +184,20 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the close code that names the fault to the peer.
+    /// Returns the close frame that names the fault to the peer.
     #[must_use]
-    pub const fn close_code(self) -> u16 {
+    pub fn close(self) -> Close {
         match self {
-            Self::Protocol => 1002,
-            Self::NotUtf8 => 1007,
-            Self::TooLarge => 1009,
+            Self::Protocol => Close::protocol(self),
+            Self::NotUtf8 => Close::not_utf8(),
+            Self::TooLarge => Close::too_large(),
         }
+    }
+
+    /// Returns the code of [`close`](Self::close).
+    #[must_use]
+    pub fn close_code(self) -> u16 {
+        self.close().code
     }
 }
 
@@ -244,7 +258,7 @@ pub fn accept_key(key: &str) -> String {
 /// Makes a link over `transport` right behind the upgrade; `unread` is what was already read
 /// behind the HTTP head.
 ///
-/// The halves may live in different tasks. Memory is bounded by `sizes`: one message of
+/// The halves may live in different tasks; the transport is dropped with the last of them. Memory is bounded by `sizes`: one message of
 /// `max_message` being received, one received and not yet taken, and `send_buffer`.
 #[must_use]
 pub fn link<S>(transport: S, role: Role, unread: &[u8], sizes: Sizes) -> (Rx<S>, Tx<S>) {
@@ -384,7 +398,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
 
     fn poll_flush(&mut self) -> Poll<io::Result<()>> {
         let (context, mut port) = self.parts();
-        let flushed = match context.flush(&mut port) {
+        // A pong that found no room waits apart; the second flush takes it along.
+        let flushed = match context.flush(&mut port).and_then(|()| context.flush(&mut port)) {
             // The closing handshake is complete; the codec leaves the transport unflushed.
             Err(Error::ConnectionClosed | Error::AlreadyClosed) => port.flush(),
             Ok(()) => Ok(()),
@@ -409,11 +424,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
     }
 
     fn close(&mut self, code: u16, reason: &str) {
-        let mut end = reason.len().min(MAX_REASON);
-        while !reason.is_char_boundary(end) {
-            end -= 1;
-        }
-        let reason = reason.get(..end).unwrap_or_default();
+        let reason = Reason::new(reason);
         if self.context.can_write() {
             // Pongs may have used up the room; a close frame is never left out.
             self.context.set_config(|config| {
@@ -425,7 +436,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
         // A pong that waits goes before the close, not behind it. What would block, and what
         // failed, shows at the next flush.
         let _ = context.flush(&mut port);
-        let frame = CloseFrame { code: code.into(), reason: reason.into() };
+        let frame = CloseFrame { code: code.into(), reason: reason.as_str().into() };
         let _ = context.close(&mut port, Some(frame));
         self.unflushed = true;
     }
@@ -468,7 +479,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Shared<S> {
                 Err(_) => break Fault::Protocol,
             }
         };
-        self.close(fault.close_code(), &fault.to_string());
+        let close = fault.close();
+        self.close(close.code, close.reason.as_str());
         self.try_flush();
         Poll::Ready(Ok(Err(Ending::Fault(fault))))
     }
@@ -610,7 +622,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Tx<S> {
         self.queue(protocol::Message::Ping(Bytes::copy_from_slice(payload)))
     }
 
-    /// Takes a close frame to send; nothing is taken after it, and a second one is dropped.
+    /// Takes a close frame to send, such as the core asks for; nothing is taken after it, and a
+    /// second one is dropped.
     ///
     /// `reason` is cut to 123 bytes, never inside a character. There is always room for it.
     pub fn close(&mut self, code: u16, reason: &str) {

@@ -1,0 +1,327 @@
+//! The command line: every flag, and the examples that `--help` shows.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use triwire::exec::frame::Direction;
+use triwire::exec::request::MAX_TIMEOUT_S;
+
+/// Where a daemon listens and a client looks for it, when nothing else is said.
+pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7878";
+
+const EXAMPLES: &str = "\
+Examples:
+  triwire demo                                see real commands run over all three transports
+  triwire serve                               run commands for clients of this machine
+  triwire exec local -- uname -a              run one there
+  triwire inspect recorded.bin                read a recorded stream
+
+Exit codes: the command's own; 124 deadline, 125 failure of triwire itself, 126 the program may not
+be run, 127 it was not found, 128+n signal n.";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  triwire serve
+  triwire serve --listen 127.0.0.1:9000
+  triwire serve --config triwire.toml --log-format json
+
+A config file:
+  listen = \"127.0.0.1:7878\"
+  hosts = [\"gateway.example\"]             # Host names beyond this machine's own
+  key_file = \"keys\"                       # one key a line, at least 16 characters; # comments
+
+  [sandboxes.build]
+  root = \"/srv/build\"
+  inherit_env = false
+
+Without a config there is one sandbox, `local`, and a key made at the first start. Key files are
+read again when they change: removing the last key admits nobody. Commands see this machine's
+paths: a sandbox has a folder of its own, it is no jail.";
+
+const EXEC_EXAMPLES: &str = "\
+Examples:
+  triwire exec local -- sh -c 'echo out; echo err >&2; exit 3'
+  triwire exec -i local -- sha256sum < big.iso
+  triwire exec --timeout 5 --env LANG=C --cwd /logs local -- ls -l
+  triwire exec --url http://10.0.0.5:7878 --key-file key local -- hostname
+  triwire exec --json local -- date
+
+The key comes from --key-file, TRIWIRE_KEY_FILE, TRIWIRE_KEY, or for a gateway on this machine from
+the state folder; never from the command line.
+
+--json prints one JSON object a line: {\"stdout\": TEXT} and {\"stderr\": TEXT} as output comes, with
+\"encoding\": \"base64\" where it is not UTF-8, then {\"result\": …, \"status\": N}; a failure of triwire
+itself is {\"error\": TEXT, \"status\": 125}.";
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  triwire demo
+  triwire demo --json | jq 'select(.ok == false)'";
+
+const INSPECT_EXAMPLES: &str = "\
+Examples:
+  triwire inspect recorded.bin
+  triwire inspect --full - < recorded.bin
+  triwire inspect --json recorded.bin | jq 'select(.kind == \"exit\").result'
+
+Exit codes: 0 the stream keeps the contract, 1 it does not (what and at which byte is said), 125 it
+could not be read.";
+
+const CONFIG_EXAMPLES: &str = "\
+Examples:
+  triwire config show
+  triwire config show --config triwire.toml --json";
+
+#[derive(Debug, Parser)]
+#[command(name = "triwire", version, about = "Runs commands over the wire: frames, three transports, one gateway", after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs commands in sandboxes for clients that have a key
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// Runs one command in a sandbox of a gateway
+    #[command(after_help = EXEC_EXAMPLES)]
+    Exec(ExecArgs),
+    /// Runs real commands over all three transports and checks each result
+    #[command(after_help = DEMO_EXAMPLES)]
+    Demo(DemoArgs),
+    /// Shows a recorded stream of frames, and what is wrong with it
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(InspectArgs),
+    /// Shows the settings
+    Config(ConfigArgs),
+    /// Prints a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+    /// Prints the manual page, in roff: triwire man | man -l -
+    Man {
+        /// A command, for its own page
+        command: Option<String>,
+    },
+}
+
+impl Command {
+    /// Reports whether failures are told as JSON too.
+    pub(crate) fn is_json(&self) -> bool {
+        match self {
+            Self::Exec(args) => args.json,
+            Self::Demo(args) => args.json,
+            Self::Inspect(args) => args.json,
+            Self::Config(ConfigArgs { command: ConfigCommand::Show(args) }) => args.json,
+            Self::Serve(_) | Self::Completions { .. } | Self::Man { .. } => false,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StateFlags {
+    /// Folder of the key and the `local` sandbox [default: triwire in $XDG_STATE_HOME or
+    /// ~/.local/state]
+    #[arg(long, value_name = "DIR", env = "TRIWIRE_STATE")]
+    pub(crate) state: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    /// Config file, in TOML
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    /// Address to listen on [default: 127.0.0.1:7878]
+    #[arg(long, value_name = "ADDR", env = "TRIWIRE_LISTEN")]
+    pub(crate) listen: Option<String>,
+    #[command(flatten)]
+    pub(crate) state: StateFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) flags: ServeFlags,
+    /// Lets everybody of this machine in without a key; refused beyond loopback
+    #[arg(long)]
+    pub(crate) insecure_no_auth: bool,
+    /// Form of the log on standard error
+    #[arg(long, value_enum, default_value_t, env = "TRIWIRE_LOG_FORMAT")]
+    pub(crate) log_format: LogFormat,
+    /// What to log: error, warn, info, debug, or a filter such as triwire_std=debug
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TRIWIRE_LOG")]
+    pub(crate) log: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Lines for people
+    #[default]
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportName {
+    /// WebSocket
+    Ws,
+    /// A connection that stops being HTTP after its head
+    Hijack,
+    /// One POST, no input
+    OneShot,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ClientFlags {
+    /// Address of the gateway [default: http://127.0.0.1:7878]
+    #[arg(long, value_name = "URL", env = "TRIWIRE_URL")]
+    pub(crate) url: Option<String>,
+    /// File with the key; its first key is used
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// How to carry it [default: one-shot, with -i ws]
+    #[arg(long, value_enum, env = "TRIWIRE_TRANSPORT")]
+    pub(crate) transport: Option<TransportName>,
+    /// Seconds the command may run; 0 is no limit [default: 0]
+    #[arg(long, value_name = "S", env = "TRIWIRE_TIMEOUT",
+        value_parser = clap::value_parser!(u32).range(0..=i64::from(MAX_TIMEOUT_S)))]
+    pub(crate) timeout: Option<u32>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+    #[command(flatten)]
+    pub(crate) state: StateFlags,
+    /// Forwards standard input
+    #[arg(short, long)]
+    pub(crate) interactive: bool,
+    /// Sets a variable; a name alone passes on its value here
+    #[arg(short, long, value_name = "K=V", value_parser = variable)]
+    pub(crate) env: Vec<(String, String)>,
+    /// Working directory, where / is the sandbox's folder
+    #[arg(long, value_name = "D", default_value = "", hide_default_value = true)]
+    pub(crate) cwd: String,
+    /// Prints output and result as JSON lines
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Name of the sandbox
+    pub(crate) sandbox: String,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
+    pub(crate) cmd: Vec<String>,
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => match std::env::var(text) {
+            Ok(value) => (text, value),
+            Err(_) => return Err("expected K=V, or the name of a variable that is set".into()),
+        },
+    };
+    if name.is_empty() {
+        return Err("the name of the variable is empty; expected K=V".into());
+    }
+    Ok((name.to_owned(), value))
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Prints one JSON object a check, then a summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DirectionName {
+    /// Output: stdout, stderr, exit
+    #[value(alias = "guest_to_host")]
+    GuestToHost,
+    /// Input: stdin, stdin_close
+    #[value(alias = "host_to_guest")]
+    HostToGuest,
+}
+
+impl From<DirectionName> for Direction {
+    fn from(name: DirectionName) -> Self {
+        match name {
+            DirectionName::GuestToHost => Self::GuestToHost,
+            DirectionName::HostToGuest => Self::HostToGuest,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The recorded stream; - is standard input
+    pub(crate) file: PathBuf,
+    /// Which way the stream went [default: told by its first byte]
+    #[arg(long, value_enum)]
+    pub(crate) direction: Option<DirectionName>,
+    /// Shows payloads whole instead of their beginning
+    #[arg(long)]
+    pub(crate) full: bool,
+    /// Prints one JSON object a frame, then a summary
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
+    #[command(subcommand)]
+    pub(crate) command: ConfigCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Shows each setting and where it comes from: flag, variable, file or default
+    #[command(after_help = CONFIG_EXAMPLES)]
+    Show(ShowArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    #[command(flatten)]
+    pub(crate) serve: ServeFlags,
+    #[command(flatten)]
+    pub(crate) client: ClientFlags,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_hold_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_sandbox_is_the_command() {
+        for line in [
+            &["triwire", "exec", "local", "--", "ls", "-l"][..],
+            &["triwire", "exec", "local", "ls", "-l"],
+        ] {
+            let Command::Exec(args) = Cli::parse_from(line).command else { panic!("{line:?}") };
+            assert_eq!((args.sandbox.as_str(), args.cmd.len()), ("local", 2));
+        }
+    }
+
+    #[test]
+    fn variables_need_a_name() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert!(variable("=b").is_err());
+        assert!(variable("TRIWIRE_NO_SUCH_VARIABLE").is_err());
+    }
+}

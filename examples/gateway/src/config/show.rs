@@ -1,0 +1,107 @@
+//! `triwire config show`: every setting, its value and where it comes from.
+
+use std::io::{self, Write as _};
+
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use serde_json::json;
+
+use super::{Origin, ServeSettings};
+use crate::cli::{DEFAULT_LISTEN, ShowArgs, TransportName};
+use crate::failure::{Failure, Outcome};
+use crate::keys;
+use crate::terminal::{OneLine, columns};
+
+/// Prints the settings that `serve` and `exec` would run with.
+pub(crate) fn run(args: &ShowArgs, matches: &ArgMatches) -> Outcome {
+    let rows = rows(args, matches)?;
+    let text = if args.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|[name, value, origin]| json!({ "setting": name, "value": value, "origin": origin }))
+            .collect();
+        format!("{:#}\n", json!(rows))
+    } else {
+        let head = ["setting", "value", "origin"].map(str::to_owned);
+        columns(&std::iter::once(head).chain(rows).collect::<Vec<_>>())
+    };
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) => Failure::output(&error),
+        Ok(()) => Ok(0),
+    }
+}
+
+fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failure> {
+    let matches = matches
+        .subcommand_matches("config")
+        .and_then(|matches| matches.subcommand_matches("show"))
+        .unwrap_or(matches);
+    let given = |id: &str| match matches.value_source(id) {
+        Some(ValueSource::CommandLine) => format!("--{}", id.replace('_', "-")),
+        Some(ValueSource::EnvVariable) => format!("TRIWIRE_{}", id.to_uppercase()),
+        _ => "default".to_owned(),
+    };
+    let origin = |id: &str, origin: &Origin| match origin {
+        Origin::Given => given(id),
+        other => other.to_string(),
+    };
+    let settings = ServeSettings::resolve(&args.serve)?;
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String, origin: String| {
+        rows.push([name.to_owned(), OneLine(&value).to_string(), origin]);
+    };
+    let config = settings.config.as_ref().map_or("none".into(), |path| path.display().to_string());
+    row("serve.config", config, given("config"));
+    row(
+        "serve.listen",
+        settings.listen.value.to_string(),
+        origin("listen", &settings.listen.origin),
+    );
+    let hosts = match settings.hosts.value.as_slice() {
+        [] => "this machine's own names".to_owned(),
+        hosts => hosts.join(", "),
+    };
+    row("serve.hosts", hosts, settings.hosts.origin.to_string());
+    for file in &settings.key_files {
+        row("serve.key_file", file.value.display().to_string(), file.origin.to_string());
+    }
+    for sandbox in &settings.sandboxes {
+        let from = sandbox.origin.to_string();
+        let name = format!("serve.sandboxes.{}", sandbox.value.name);
+        row(&format!("{name}.root"), sandbox.value.root.display().to_string(), from.clone());
+        row(&format!("{name}.inherit_env"), sandbox.value.inherit_env.to_string(), from);
+    }
+    row(
+        "state",
+        settings.state.value.display().to_string(),
+        origin("state", &settings.state.origin),
+    );
+
+    let client = &args.client;
+    let url = client.url.clone().unwrap_or_else(|| format!("http://{DEFAULT_LISTEN}"));
+    row("exec.url", url, given("url"));
+    // Only where the key comes from; never the key.
+    let (key, from) = match &client.key_file {
+        Some(path) => (path.display().to_string(), given("key_file")),
+        None if std::env::var_os("TRIWIRE_KEY").is_some() => ("set".into(), "TRIWIRE_KEY".into()),
+        None => {
+            let path = keys::default_file(&settings.state.value);
+            (path.display().to_string(), "default, for this machine only".into())
+        }
+    };
+    row("exec.key", key, from);
+    let transport = match client.transport {
+        Some(TransportName::Ws) => "ws",
+        Some(TransportName::Hijack) => "hijack",
+        Some(TransportName::OneShot) => "one-shot",
+        None => "one-shot, with -i ws",
+    };
+    row("exec.transport", transport.into(), given("transport"));
+    let timeout = client.timeout.unwrap_or(0);
+    row(
+        "exec.timeout",
+        if timeout == 0 { "none".into() } else { format!("{timeout} s") },
+        given("timeout"),
+    );
+    Ok(rows)
+}

@@ -1,0 +1,237 @@
+//! `triwire serve`: the gateway, from settings to a listening socket and back.
+
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+use triwire::exec::head::KeyDigest;
+use triwire_std::guest::ProcessGuest;
+use triwire_std::server::{Keys, Server};
+
+use crate::cli::{LogFormat, ServeArgs};
+use crate::config::{Origin, ServeSettings};
+use crate::failure::{Failure, Outcome};
+use crate::keys::{self, KeyFile};
+use crate::terminal::Paint;
+
+/// How often key files are looked at.
+const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &ServeArgs) -> Outcome {
+    let settings = ServeSettings::resolve(&args.flags)?;
+    if args.insecure_no_auth && !settings.listen.value.ip().is_loopback() {
+        return Err(Failure::new(format!(
+            "--insecure-no-auth would let everybody who reaches {} run commands: \
+             listen on 127.0.0.1, or use a key",
+            settings.listen.value
+        )));
+    }
+    log(args)?;
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(format!("no threads to serve with: {error}")))?
+        .block_on(serve(args, &settings))
+}
+
+fn log(args: &ServeArgs) -> Result<(), Failure> {
+    let filter = EnvFilter::try_new(&args.log)
+        .map_err(|error| Failure::new(format!("--log {:?}: {error}", args.log)))?;
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(Paint::for_stream(&io::stderr()).is_on());
+    match args.log_format {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
+}
+
+async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
+    // Before anything is made on disk: a second start must not disturb the first.
+    let listener = listen(settings.listen.value).await?;
+    let address = listener
+        .local_addr()
+        .map_err(|error| Failure::new(format!("the socket has no address: {error}")))?;
+    let mut words = Vec::new();
+    let mut builder = Server::builder().hosts(settings.hosts.value.iter().cloned());
+    for sandbox in &settings.sandboxes {
+        let (sandbox, made_by_us) = (&sandbox.value, sandbox.origin == Origin::Default);
+        let failed = |error: io::Error| {
+            let root = sandbox.root.display();
+            Failure::new(format!("the sandbox {} cannot use {root}: {error}", sandbox.name))
+        };
+        if made_by_us {
+            keys::make_folder(&sandbox.root).map_err(failed)?;
+        }
+        let guest =
+            ProcessGuest::new(&sandbox.root).map_err(failed)?.inherit_env(sandbox.inherit_env);
+        builder = builder.sandbox(&sandbox.name, Arc::new(guest));
+        words.push(format!("sandbox {}: {}", sandbox.name, sandbox.root.display()));
+    }
+    words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
+
+    if args.insecure_no_auth {
+        words.push("no key needed: everybody on this machine can run commands here".into());
+        builder = builder.open();
+    } else {
+        let first = &settings.key_files[0];
+        if first.origin == Origin::Default
+            && let Some(key) = keys::make_once(&settings.state.value)?
+        {
+            words.push(format!("key, shown this once, kept in {}:", first.value.display()));
+            words.push(format!("  {}", key.expose()));
+        }
+        let files: Vec<PathBuf> =
+            settings.key_files.iter().map(|file| file.value.clone()).collect();
+        let keys = Keys::new(digests(&read_strictly(&files)?));
+        builder = builder.keys(keys.clone());
+        tokio::spawn(watch(files, keys));
+    }
+    let name = &settings.sandboxes[0].value.name;
+    words.push(format!("try: {} {name} -- uname -a", exec_line(settings, address)));
+    words.push(format!("listening on {address}"));
+    let mut stdout = io::stdout().lock();
+    // Whoever started it may not read it.
+    let _ = writeln!(stdout, "{}", words.join("\n")).and_then(|()| stdout.flush());
+    drop(stdout);
+
+    let stop = stop()?;
+    builder
+        .build()
+        .map_err(|error| Failure::new(error.to_string()))?
+        .serve(listener, stop)
+        .await
+        .map_err(|error| Failure::new(format!("serving ended: {error}")))?;
+    tracing::info!("stopped");
+    Ok(0)
+}
+
+/// The line that reaches this gateway: what the client finds by itself is left out.
+fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
+    let mut line = "triwire exec".to_owned();
+    if address.to_string() != crate::cli::DEFAULT_LISTEN {
+        line.push_str(&format!(" --url http://{address}"));
+    }
+    let file = &settings.key_files[0];
+    if file.origin != Origin::Default {
+        line.push_str(&format!(" --key-file {}", file.value.display()));
+    } else if settings.state.origin != Origin::Default {
+        line.push_str(&format!(" --state {}", settings.state.value.display()));
+    }
+    line
+}
+
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let advice = match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                "is in use: another gateway or program listens there; stop it, \
+                 or choose another address with --listen"
+            }
+            io::ErrorKind::PermissionDenied => {
+                "needs rights that this user has not; choose a port above 1023 with --listen"
+            }
+            io::ErrorKind::AddrNotAvailable => {
+                "is no address of this machine; choose another with --listen"
+            }
+            _ => return Failure::new(format!("{address} cannot be listened on: {error}")),
+        };
+        Failure::new(format!("{address} {advice}"))
+    })
+}
+
+/// Is ready at the first signal to stop; a second one ends at once.
+fn stop() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+    let failed = |error| Failure::new(format!("signals cannot be waited for: {error}"));
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut sender = Some(sender);
+        loop {
+            let number = tokio::select! {
+                _ = interrupt.recv() => 2,
+                _ = terminate.recv() => 15,
+            };
+            match sender.take() {
+                Some(sender) => {
+                    tracing::info!("stopping; once more to stop at once");
+                    let _ = sender.send(());
+                }
+                None => std::process::exit(128 + number),
+            }
+        }
+    });
+    Ok(async move {
+        let _ = receiver.await;
+    })
+}
+
+fn read_strictly(files: &[PathBuf]) -> Result<Vec<KeyFile>, Failure> {
+    let mut read = Vec::new();
+    for path in files {
+        let file = KeyFile::read_strictly(path)?;
+        if file.exposed {
+            tracing::warn!(file = %path.display(), "others can read this key file; chmod 600 it");
+        }
+        if file.keys.is_empty() {
+            tracing::warn!(file = %path.display(), "this key file holds no key");
+        }
+        read.push(file);
+    }
+    Ok(read)
+}
+
+fn digests(files: &[KeyFile]) -> Vec<KeyDigest> {
+    let keys = files.iter().flat_map(|file| &file.keys);
+    keys.map(|key| KeyDigest::of(key.expose().as_bytes())).collect()
+}
+
+/// Reads the key files again whenever they change. They are small: reading them tells a change
+/// that a coarse modification time would hide.
+async fn watch(files: Vec<PathBuf>, keys: Keys) {
+    let mut last = None;
+    loop {
+        tokio::time::sleep(KEY_FILES_EVERY).await;
+        let now = read_leniently(&files);
+        if last.as_ref() == Some(&now) {
+            continue;
+        }
+        let was = last.replace(now);
+        let Some(now) = &last else { continue };
+        let admitted: Vec<KeyFile> =
+            now.iter().filter_map(|file| file.as_ref().ok().cloned()).collect();
+        keys.replace(digests(&admitted));
+        if was.is_none() && now.iter().all(Result::is_ok) {
+            continue;
+        }
+        let count: usize = admitted.iter().map(|file| file.keys.len()).sum();
+        tracing::info!(keys = count, "key files read again");
+        for (path, file) in files.iter().zip(now) {
+            let path = path.display();
+            match file {
+                Ok(file) => {
+                    for (line, why) in &file.bad {
+                        tracing::warn!(file = %path, line, "this line is no key: {why}");
+                    }
+                }
+                // Fail closed: what cannot be read admits nobody.
+                Err(why) => tracing::warn!(file = %path, "this key file admits nobody: {why}"),
+            }
+        }
+        if count == 0 {
+            tracing::warn!("no key is left: nobody is admitted");
+        }
+    }
+}
+
+fn read_leniently(files: &[PathBuf]) -> Vec<Result<KeyFile, String>> {
+    files.iter().map(|path| KeyFile::read(path).map_err(|error| error.to_string())).collect()
+}
