@@ -5,6 +5,7 @@ mod server_common;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use server_common::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -192,6 +193,30 @@ async fn unread_input_and_a_slow_reader_cost_no_output() {
     }
     assert_eq!(within(stream.read(&mut window)).await.unwrap(), 0, "the end, no reset");
     assert!(frames.told.stdout == output);
+}
+
+// rule: EXEC-40
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_pauses_behind_the_exit_loses_nothing() {
+    let (guest, mut scripts) = scripted(Stdin::Take);
+    let gateway = Gateway::start(guest).await;
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(gateway.address).await.unwrap();
+    stream.write_all(&gateway.hijack(REQUEST)).await.unwrap();
+    let script = scripts.next().await;
+    script.stdout(vec![1; 200_000]);
+    script.exit(0);
+    script.dropped().await;
+    // Longer than a quiet connection is kept; its input would then reset it.
+    for _ in 0..20 {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+    stream.write_all(b"late").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let answer = read_head(&mut stream).await;
+    let told = frames_to_end(&mut stream, &answer.rest).await.unwrap();
+    assert_eq!(told.stdout.len(), 200_000);
 }
 
 #[tokio::test]
