@@ -8,7 +8,6 @@ use std::io::{IsTerminal, Write as _};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Bold,
-    Dim,
     Red,
     Green,
     Yellow,
@@ -39,7 +38,6 @@ impl Paint {
         }
         let code = match style {
             Style::Bold => 1,
-            Style::Dim => 2,
             Style::Red => 31,
             Style::Green => 32,
             Style::Yellow => 33,
