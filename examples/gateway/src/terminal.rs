@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write as _};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Bold,
+    Dim,
     Red,
     Green,
     Yellow,
@@ -38,6 +39,7 @@ impl Paint {
         }
         let code = match style {
             Style::Bold => 1,
+            Style::Dim => 2,
             Style::Red => 31,
             Style::Green => 32,
             Style::Yellow => 33,
