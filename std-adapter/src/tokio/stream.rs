@@ -84,6 +84,12 @@ impl<R, B: AsRef<[u8]> + AsMut<[u8]>> Rx<R, B> {
         self.inbox.unread()
     }
 
+    /// Marks the first `count` unread bytes as used, for one who looked at them with
+    /// [`unread`](Self::unread) instead of borrowing a window; more than there are marks all.
+    pub fn consume(&mut self, count: usize) {
+        self.inbox.consume(count);
+    }
+
     /// Reports whether the peer's end was seen.
     #[must_use]
     pub fn is_ended(&self) -> bool {
