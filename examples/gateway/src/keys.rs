@@ -170,9 +170,8 @@ pub(crate) fn for_client(
 }
 
 fn first(path: &Path) -> Result<Key, Failure> {
-    let failed = |why: &dyn fmt::Display| {
-        Failure::new(format!("the key file {} {why}", path.display()))
-    };
+    let failed =
+        |why: &dyn fmt::Display| Failure::new(format!("the key file {} {why}", path.display()));
     let text = fs::read_to_string(path)
         .map_err(|error| failed(&format_args!("cannot be read: {error}")))?;
     let mut lines = text.lines().map(str::trim);

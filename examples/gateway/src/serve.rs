@@ -3,6 +3,7 @@
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
@@ -69,17 +70,16 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         if made_by_us {
             keys::make_folder(&sandbox.root).map_err(failed)?;
         }
-        let guest = ProcessGuest::new(sandbox.root.clone())
-            .map_err(failed)?
-            .inherit_env(sandbox.inherit_env);
-        builder = builder.sandbox(&sandbox.name, guest);
+        let guest =
+            ProcessGuest::new(&sandbox.root).map_err(failed)?.inherit_env(sandbox.inherit_env);
+        builder = builder.sandbox(&sandbox.name, Arc::new(guest));
         words.push(format!("sandbox {}: {}", sandbox.name, sandbox.root.display()));
     }
     words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
 
     if args.insecure_no_auth {
         words.push("no key needed: everybody on this machine can run commands here".into());
-        builder = builder.insecure_no_auth();
+        builder = builder.open();
     } else {
         let first = &settings.key_files[0];
         if first.origin == Origin::Default
@@ -206,7 +206,8 @@ async fn watch(files: Vec<PathBuf>, keys: Keys) {
         }
         let was = last.replace(now);
         let Some(now) = &last else { continue };
-        let admitted: Vec<KeyFile> = now.iter().filter_map(|file| file.as_ref().ok().cloned()).collect();
+        let admitted: Vec<KeyFile> =
+            now.iter().filter_map(|file| file.as_ref().ok().cloned()).collect();
         keys.replace(digests(&admitted));
         if was.is_none() && now.iter().all(Result::is_ok) {
             continue;

@@ -96,7 +96,7 @@ pub(super) async fn start(
         Transport::OneShot | Transport::Hijack => {
             Link::Http(Box::new(HttpLink { rx, tx, body: Body::new(framing), piece: 0 }))
         }
-        Transport::WebSocket => Link::Socket(Box::new(upgraded(rx, tx, request)?)),
+        Transport::WebSocket => Link::Socket(Box::new(upgraded(rx, tx, request).await?)),
     };
     let mut session = Session::new(link, transport);
     if !interactive {
@@ -180,7 +180,7 @@ fn judge(head: &ResponseHead<'_>, mode: Mode<'_>) -> Answer {
 }
 
 /// Goes on in messages on the same connection; what came behind the head is the first of them.
-fn upgraded(rx: Rx, tx: Tx, request: &[u8]) -> Result<SocketLink, ClientError> {
+async fn upgraded(rx: Rx, tx: Tx, request: &[u8]) -> Result<SocketLink, ClientError> {
     let unread = rx.unread().to_vec();
     // The halves are of one connection, so they always join.
     let stream = rx.into_reader().reunite(tx.into_writer()).map_err(|error| {
@@ -196,6 +196,8 @@ fn upgraded(rx: Rx, tx: Tx, request: &[u8]) -> Result<SocketLink, ClientError> {
     let text = String::from_utf8_lossy(request);
     // There is room: it was made for it.
     let _ = tx.send(socket::Message::Text(text.as_ref().into()));
+    // When it cannot be sent, what the server says tells more.
+    let _ = tx.flush().await;
     Ok(SocketLink { rx, tx, rules: ClientSocket::new(), message: Bytes::new() })
 }
 

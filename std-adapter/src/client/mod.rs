@@ -55,7 +55,7 @@ use url::{Host, Url};
 pub use self::error::{ClientError, UrlError};
 pub use self::output::{Collected, OutputStream, OwnedOutput};
 pub use self::secret::Secret;
-pub use self::session::Session;
+pub use self::session::{Session, Turn};
 use crate::record::ExecRequest;
 
 /// Where a gateway listens unless told otherwise.

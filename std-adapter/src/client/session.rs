@@ -62,12 +62,25 @@ struct Input {
     gone: bool,
     /// The connection takes no more.
     broken: bool,
+    /// The caller was told to offer its bytes later.
+    refused: bool,
     source: Option<Source>,
 }
 
 struct Source {
     reader: Box<dyn AsyncRead + Send + Unpin>,
     buffer: Box<[u8]>,
+}
+
+/// Whose turn it is: see [`Session::turn`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn<'i> {
+    /// The command said something.
+    Output(Output<'i>),
+    /// More input can be queued.
+    Input,
+    /// The stream ended behind the exit.
+    End,
 }
 
 /// An output whose payload stands in the link's piece.
@@ -91,6 +104,7 @@ impl Session {
                 closing: false,
                 gone,
                 broken: false,
+                refused: false,
                 source: None,
             },
             used: 0,
@@ -156,8 +170,35 @@ impl Session {
         }
     }
 
+    /// Waits as [`next`](Self::next) does; and when [`stdin`](Self::stdin) took fewer bytes than it
+    /// was given, also until it takes more. For a caller who has input of its own to offer; a
+    /// source is better [forwarded](Self::forward_stdin).
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    ///
+    /// # Cancel safety
+    /// Cancel safe: all progress is kept in the session.
+    pub async fn turn(&mut self) -> Result<Turn<'_>, ClientError> {
+        let found = poll_fn(|cx| match self.poll_found(cx) {
+            Poll::Ready(found) => Poll::Ready(found.map(Some)),
+            Poll::Pending if self.input.refused && self.room(MAX_PAYLOAD_SIZE) > 0 => {
+                self.input.refused = false;
+                Poll::Ready(Ok(None))
+            }
+            Poll::Pending => Poll::Pending,
+        })
+        .await?;
+        Ok(match found {
+            None => Turn::Input,
+            Some(None) => Turn::End,
+            Some(Some(found)) => Turn::Output(self.lend(found)),
+        })
+    }
+
     /// Queues input and returns how many bytes were taken: fewer than given, or none, when the
-    /// queue is full. Call [`next`](Self::next), which sends it, then offer the rest.
+    /// queue is full. Offer the rest after the next output, or when [`turn`](Self::turn) says so:
+    /// both send what waits.
     ///
     /// Once the command ended or the input was closed, all bytes are taken and dropped.
     ///
@@ -171,6 +212,7 @@ impl Session {
             }
             let room = self.room(rest.len());
             let Some((chunk, behind)) = rest.split_at_checked(room).filter(|_| room > 0) else {
+                self.input.refused = true;
                 break;
             };
             self.queue(chunk);
@@ -396,13 +438,13 @@ impl Session {
             if self.input.broken || self.result.is_some() {
                 return Ok(false);
             }
-            self.queue_close();
-            let read = self.poll_source(cx)?;
+            // First what waits: the source is asked only while there is room, and without room
+            // it is the connection that wakes the task.
             if let Poll::Ready(Err(_)) = self.link.poll_flush(cx) {
                 self.input.stop();
                 self.input.broken = true;
             }
-            if !read && !self.is_close_due() {
+            if !self.queue_close() && !self.poll_source(cx)? {
                 return Ok(false);
             }
         }
@@ -452,20 +494,17 @@ impl Session {
         }
     }
 
-    fn is_close_due(&self) -> bool {
-        self.input.closing
-            && !self.input.gone
-            && !self.input.writer.is_ended()
-            && self.link.has_room(HEADER_SIZE)
-    }
-
-    fn queue_close(&mut self) {
-        if self.is_close_due() {
-            let queued = self.input.writer.close().is_ok_and(|head| self.link.queue_head(head));
-            if !queued {
-                self.input.stop();
-            }
+    /// Queues the end of input once it is due and there is room; `true` when it did.
+    fn queue_close(&mut self) -> bool {
+        let due = self.input.closing && !self.input.gone && !self.input.writer.is_ended();
+        if !due || !self.link.has_room(HEADER_SIZE) {
+            return false;
         }
+        let queued = self.input.writer.close().is_ok_and(|head| self.link.queue_head(head));
+        if !queued {
+            self.input.stop();
+        }
+        queued
     }
 }
 

@@ -178,11 +178,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             return Poll::Ready(self.deliver(exit));
         }
         loop {
-            let before = self.ahead;
-            let read = self.poll_read(cx);
-            if let Poll::Ready(over) = read {
+            if let Poll::Ready(over) = self.poll_read(cx) {
                 return Poll::Ready(over);
             }
+            let was_full = self.ahead >= READ_AHEAD;
             while let Some(front) = self.inbox.front_mut() {
                 let waiting = front.len();
                 let polled = command.poll_input(cx, front, &mut self.carried);
@@ -196,8 +195,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     Poll::Pending => break,
                 };
             }
-            // What was taken makes room to read on.
-            if before < READ_AHEAD || self.ahead >= READ_AHEAD {
+            // What was taken makes room to read on, and nothing else would wake this task for it.
+            if !was_full || self.ahead >= READ_AHEAD {
                 break;
             }
         }

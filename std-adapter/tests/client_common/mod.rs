@@ -138,8 +138,11 @@ impl Peer {
         loop {
             let (opcode, payload) = self.message().await?;
             if opcode == 8 {
-                let code = u16::from_be_bytes([payload[0], payload[1]]);
-                return Some((code, String::from_utf8(payload[2..].to_vec()).unwrap()));
+                let Some((code, reason)) = payload.split_first_chunk() else {
+                    return Some((1005, String::new()));
+                };
+                let reason = String::from_utf8(reason.to_vec()).unwrap();
+                return Some((u16::from_be_bytes(*code), reason));
             }
         }
     }

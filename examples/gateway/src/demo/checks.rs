@@ -192,11 +192,7 @@ pub(super) fn all(sum: Checksum) -> Vec<Check> {
             stdin: Stdin::Text("hello over the wire\n"),
             ..Check::new("input", &["tr", "a-z", "A-Z"], "HELLO OVER THE WIRE\n")
         },
-        Check {
-            exit_code: 7,
-            status: 7,
-            ..Check::new("exit code", &["sh", "-c", "exit 7"], "")
-        },
+        Check { exit_code: 7, status: 7, ..Check::new("exit code", &["sh", "-c", "exit 7"], "") },
         Check {
             exit_code: -1,
             signal: "SIGTERM",

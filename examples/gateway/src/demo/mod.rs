@@ -5,6 +5,7 @@ mod checks;
 mod run;
 
 use std::io::{self, Write as _};
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde_json::json;
@@ -52,21 +53,22 @@ async fn demo(root: &std::path::Path) -> Result<Vec<Row>, Failure> {
     let url = format!("http://{}", listener.local_addr().map_err(failed)?);
     let key = triwire_std::entropy::token().map_err(failed)?;
     let server = Server::builder()
-        .sandbox(SANDBOX, ProcessGuest::new(root.to_owned()).map_err(failed)?)
+        .sandbox(SANDBOX, Arc::new(ProcessGuest::new(root).map_err(failed)?))
         .keys(Keys::new([KeyDigest::of(key.as_bytes())]))
         .build()
         .map_err(|error| Failure::new(error.to_string()))?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(server.serve(listener, async {
-        let _ = stopped.await;
-    }));
+    let serving =
+        tokio::spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
     let client = Client::builder(url).key(key).build()?;
 
     let progress = Progress::start();
     progress.say("preparing");
     let checks = checks::all(Checksum::of_pattern());
-    let total: usize =
-        TRANSPORTS.iter().map(|transport| checks.iter().filter(|c| c.runs_on(*transport)).count()).sum();
+    let total: usize = TRANSPORTS
+        .iter()
+        .map(|transport| checks.iter().filter(|c| c.runs_on(*transport)).count())
+        .sum();
     let mut rows = Vec::new();
     for transport in TRANSPORTS {
         for check in checks.iter().filter(|check| check.runs_on(transport)) {

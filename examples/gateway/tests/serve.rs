@@ -1,0 +1,187 @@
+//! `triwire serve`: first start, keys, config, addresses, the end.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
+
+use support::{Gateway, OURS, stderr, stdout, triwire};
+
+#[test]
+fn the_first_start_makes_a_key_and_shows_it_once() {
+    let gateway = Gateway::start();
+    let key = gateway.state().join("key");
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    let text = fs::read_to_string(&key).unwrap();
+    let secret = text.lines().last().unwrap();
+    assert!(gateway.said.contains(secret));
+    assert!(gateway.said.contains("triwire exec --url"));
+
+    // The key by variable, without the state folder.
+    let output = triwire()
+        .args(["exec", "--url", &gateway.url(), "local", "--", "env"])
+        .env("TRIWIRE_KEY", secret)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(!stdout(&output).contains(secret), "a key reached a command");
+
+    let mut again = triwire();
+    again.args(["serve", "--listen", "127.0.0.1:0", "--state"]).arg(gateway.state());
+    let again = Gateway::of(&mut again);
+    assert!(!again.said.contains(secret));
+}
+
+// rule: EXEC-32
+#[test]
+fn removing_the_last_key_admits_nobody() {
+    let state = tempfile::tempdir().unwrap();
+    let mut child = triwire()
+        .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--state"])
+        .arg(state.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    let address = said
+        .lines()
+        .find_map(|line| line.unwrap().strip_prefix("listening on ").map(str::to_owned))
+        .unwrap();
+    let url = format!("http://{address}");
+    let saved = state.path().join("saved");
+    fs::copy(state.path().join("key"), &saved).unwrap();
+    let exec = || {
+        let mut command = triwire();
+        command.args(["exec", "--url", &url, "--key-file"]).arg(&saved);
+        command.args(["local", "--", "true"]).output().unwrap()
+    };
+    assert_eq!(exec().status.code(), Some(0));
+
+    let mut wait_for =
+        |word: &str| log.by_ref().map(Result::unwrap).find(|line| line.contains(word)).expect(word);
+    fs::write(state.path().join("key"), "# none\n").unwrap();
+    let line = wait_for("no key is left");
+    assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{line}");
+    let refused = exec();
+    assert_eq!(refused.status.code(), OURS);
+    assert!(stderr(&refused).contains("401"), "{}", stderr(&refused));
+
+    fs::copy(&saved, state.path().join("key")).unwrap();
+    wait_for("key files read again");
+    assert_eq!(exec().status.code(), Some(0));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_config_names_sandboxes_and_keys() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["one", "two"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+        fs::write(folder.path().join(name).join("who"), name).unwrap();
+    }
+    fs::write(folder.path().join("keys"), "# laptop\n0123456789abcdef\n").unwrap();
+    let config = folder.path().join("triwire.toml");
+    let text = "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n\
+                [sandboxes.one]\nroot = \"one\"\n[sandboxes.two]\nroot = \"two\"\n";
+    fs::write(&config, text).unwrap();
+    let gateway = Gateway::of(triwire().args(["serve", "--config"]).arg(&config));
+    for name in ["one", "two"] {
+        let output = gateway
+            .exec(&["--key-file", folder.path().join("keys").to_str().unwrap()])
+            .args([name, "--", "cat", "who"])
+            .output()
+            .unwrap();
+        assert_eq!(stdout(&output), name, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_wrong_config_names_line_and_field() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("t.toml");
+    let keys = folder.path().join("keys");
+    fs::write(&keys, "0123456789abcdef\nshort\n").unwrap();
+    let cases = [
+        ("listen = 5\n", "t.toml:1:10: listen"),
+        ("listen = \"nowhere\"\n", "t.toml:1:10: listen"),
+        ("\nlisen = \"127.0.0.1:0\"\n", "t.toml:2:1: unknown field `lisen`"),
+        ("[sandboxes.a]\nroot = \"/no/such\"\n", "t.toml:2:8: sandboxes.a.root"),
+        ("listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n", "keys:2: this line is no key"),
+        ("listen = \"127.0.0.1:0\"\nkey_file = \"none\"\n", "none"),
+    ];
+    for (text, expected) in cases {
+        fs::write(&config, text).unwrap();
+        let output = triwire()
+            .args(["serve", "--config"])
+            .arg(&config)
+            .arg("--state")
+            .arg(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), OURS, "{text:?}");
+        assert!(stderr(&output).contains(expected), "{text:?}: {}", stderr(&output));
+    }
+}
+
+#[test]
+fn addresses_that_cannot_be_are_told_with_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let state = tempfile::tempdir().unwrap();
+    let cases: &[(&[&str], &str)] = &[
+        (&["--listen", &taken], "in use"),
+        (&["--listen", "nowhere"], "expected one such as"),
+        (&["--listen", "0.0.0.0:0"], "config file"),
+    ];
+    for (flags, word) in cases {
+        let mut command = triwire();
+        let output = command.arg("serve").args(*flags).arg("--state").arg(state.path()).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), OURS, "{flags:?}");
+        assert!(stderr(&output).contains(word), "{flags:?}: {}", stderr(&output));
+    }
+    assert!(!state.path().join("key").exists(), "a failed start must not spend the one showing");
+    let config = state.path().join("t.toml");
+    fs::write(&config, "listen = \"0.0.0.0:0\"\n").unwrap();
+    let output =
+        triwire().args(["serve", "--insecure-no-auth", "--config"]).arg(&config).output().unwrap();
+    assert_eq!(output.status.code(), OURS);
+    assert!(stderr(&output).contains("--insecure-no-auth"), "{}", stderr(&output));
+}
+
+#[test]
+fn without_keys_everybody_of_this_machine_is_admitted() {
+    let state = tempfile::tempdir().unwrap();
+    let mut command = triwire();
+    command.args(["serve", "--insecure-no-auth", "--listen", "127.0.0.1:0", "--state"]);
+    let gateway = Gateway::of(command.arg(state.path()));
+    let mut exec = triwire();
+    exec.args(["exec", "--url", &gateway.url(), "--state", "/no/such", "local", "--", "true"]);
+    assert_eq!(exec.status().unwrap().code(), Some(0));
+    assert!(!state.path().join("key").exists());
+}
+
+#[test]
+fn signals_stop_it_gracefully() {
+    for signal in ["-INT", "-TERM"] {
+        let gateway = Gateway::start();
+        let mut child = gateway
+            .exec(&["local", "--", "sh", "-c", "echo ready; sleep 600"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(gateway.stop(signal), Some(0));
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), OURS);
+        assert!(stderr(&output).contains("shutting down"), "{}", stderr(&output));
+    }
+}
