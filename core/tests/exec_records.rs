@@ -237,7 +237,7 @@ fn a_request_is_read_strictly_and_the_member_is_named() {
 
 #[test]
 fn variables_are_bounded_and_found_when_repeated() {
-    // rule: EXEC-17
+    // rule: EXEC-17, EXEC-62
     let body = |names: &[String]| {
         let members: Vec<String> = names.iter().map(|name| format!("\"{name}\":\"v\"")).collect();
         format!("{{\"cmd\":[\"a\"],\"env\":{{{}}}}}", members.join(","))

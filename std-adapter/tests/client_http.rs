@@ -409,7 +409,12 @@ fn urls_are_judged_before_anything_is_sent() {
     assert!(error.to_string().contains("http://"), "{error}");
     let client = Client::builder("http://[::1]:7878/").key("hush").build().unwrap();
     assert_eq!(client.url(), "http://[::1]:7878");
-    assert!(!format!("{client:?}").contains("hush"));
+    let mut request = request();
+    request.env.push(("TOKEN".into(), "hush".into()));
+    let exec = client.exec("local", &request);
+    let bytes = format!("{:?}", b"hush");
+    let shown = format!("{client:?} {exec:?}");
+    assert!(!shown.contains("hush") && !shown.contains(bytes.trim_matches(['[', ']'])));
 }
 
 #[tokio::test]

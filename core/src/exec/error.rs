@@ -11,7 +11,7 @@ use super::result::ResultError;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct ExecError {
     /// Offset in the stream, in bytes, of what is wrong: the type byte, the length field, the
-    /// header of the frame that may not stand there, or the end.
+    /// header of the frame that may not stand there, the start of the exit record, or the end.
     pub at: u64,
     /// What is wrong.
     pub fault: Fault,

@@ -83,6 +83,8 @@ pub struct OutputReader<S> {
     storage: S,
     /// Bytes of the exit record in `storage`.
     len: usize,
+    /// Whether the record is whole and was answered; what follows it takes nothing of that back.
+    exited: bool,
     ending: Ending,
 }
 
@@ -97,7 +99,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
     /// Makes a reader that assembles the exit record in `storage`.
     pub const fn new(storage: S) -> Self {
         let decoder = Decoder::new(Direction::GuestToHost);
-        Self { decoder, storage, len: 0, ending: Ending::Open }
+        Self { decoder, storage, len: 0, exited: false, ending: Ending::Open }
     }
 
     /// Takes bytes and answers the next event, advancing `input` past what it used; `Ok(None)`
@@ -150,7 +152,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
         let storage = self.storage.as_mut();
         let room = storage.len();
         let Some(to) = storage.get_mut(self.len..end) else {
-            let at = self.decoder.offset();
+            // Where the record begins, however it was cut.
+            let at = self.decoder.offset().saturating_sub(end as u64);
             return Err(self.fail(ExecError { at, fault: Fault::ExitTooLarge { room } }));
         };
         to.copy_from_slice(payload);
@@ -163,6 +166,7 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
         match ExecResult::parse(record) {
             Ok(result) => {
                 let exit = result.exit();
+                self.exited = true;
                 self.ending = Ending::Exited;
                 Ok(Output::Exit(exit))
             }
@@ -206,12 +210,13 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
         self.ending == Ending::Exited
     }
 
-    /// Lends the whole result out of the storage, once [`Output::Exit`] was answered.
+    /// Lends the whole result out of the storage, once [`Output::Exit`] was answered; also when
+    /// the stream broke the contract behind it.
     ///
     /// # Cost
     /// Parses the record again.
     pub fn result(&self) -> Option<ExecResult<'_>> {
-        if !self.is_ended() {
+        if !self.exited {
             return None;
         }
         ExecResult::parse(self.storage.as_ref().get(..self.len)?).ok()

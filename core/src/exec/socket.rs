@@ -576,6 +576,7 @@ mod tests {
         let first = socket.unreachable("no guest");
         assert_eq!(socket.finished(), first);
         assert_eq!(socket.close(Close::going_away("bye")), first);
+        // rule: EXEC-61
         assert_eq!(open().close(Close::going_away("bye")).code, 1001);
     }
 

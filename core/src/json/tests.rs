@@ -74,6 +74,7 @@ fn write(needs: impl Fn(&mut Writer<'_>)) -> String {
 
 #[test]
 fn grammar_faults_have_their_offset() {
+    // rule: JSON-1, JSON-7
     use Fault::*;
     let unexpected = |expected, found| Unexpected { expected, found };
     let cases: &[(&[u8], usize, Fault)] = &[
@@ -134,6 +135,7 @@ fn grammar_faults_have_their_offset() {
 
 #[test]
 fn messages_that_are_json() {
+    // rule: JSON-1
     for message in [
         "0",
         "-0",
@@ -152,6 +154,7 @@ fn messages_that_are_json() {
 
 #[test]
 fn depth_is_bounded() {
+    // rule: JSON-2
     let nested = |depth| {
         let open: String =
             (0..depth).map(|level| if level % 2 == 0 { "{\"a\":" } else { "[" }).collect();
@@ -225,6 +228,7 @@ fn raw_keeps_the_offsets_of_its_message() {
 
 #[test]
 fn seen_marks_once() {
+    // rule: JSON-3
     let mut seen = Seen::default();
     assert!(seen.mark(0) && seen.mark(63));
     assert!(!seen.mark(0) && !seen.mark(63) && !seen.mark(64) && !seen.mark(usize::MAX));
@@ -233,6 +237,7 @@ fn seen_marks_once() {
 
 #[test]
 fn numbers_equal_by_exact_value() {
+    // rule: JSON-5
     let same = |one, two| number(one).same_value(&number(two));
     for (one, two) in [
         ("1", "1.0"),
@@ -270,6 +275,7 @@ fn numbers_equal_by_exact_value() {
 
 #[test]
 fn whole_numbers_by_exact_value() {
+    // rule: JSON-5
     for (text, unsigned, signed) in [
         ("0", Some(0), Some(0)),
         ("-0", Some(0), Some(0)),
@@ -302,6 +308,7 @@ fn whole_numbers_by_exact_value() {
 
 #[test]
 fn white_space_is_javascripts() {
+    // rule: JSON-9
     for c in '\0'..=char::MAX {
         let is_space = (c.is_whitespace() && c != '\u{85}') || c == '\u{feff}';
         let mut bytes = [0; 4];
@@ -322,6 +329,7 @@ fn white_space_is_javascripts() {
 
 #[test]
 fn lone_halves_are_told() {
+    // rule: JSON-4
     for (text, is_lone) in [
         (r#""\ud83d\ude00""#, false),
         (r#""\uD83D\uDE00""#, false),
@@ -368,6 +376,7 @@ fn text_equals_by_its_characters() {
 
 #[test]
 fn paths_of_places() {
+    // rule: JSON-7
     let message = br#"{"v": 1,"products":[{},{"price":{"amount":12, "a.b":"x"}} ,[] ],"":0}"#;
     let at = |needle: &str| {
         message.windows(needle.len()).position(|window| window == needle.as_bytes()).unwrap()
@@ -430,6 +439,7 @@ fn paths_in_broken_messages() {
 
 #[test]
 fn writer_writes_compact() {
+    // rule: JSON-6
     let written = write(|writer| {
         writer.begin_object();
         writer.name("a\"");
@@ -479,6 +489,7 @@ fn writer_tells_the_exact_size() {
 
 #[test]
 fn every_character_is_escaped_as_others_do() {
+    // rule: JSON-6
     let all: String = ('\0'..='\u{ff}').chain(['\u{2028}', '\u{fffd}', '\u{1f600}']).collect();
     let written = write(|writer| writer.string(&*all));
     assert_eq!(written, serde_json::to_string(&all).unwrap());

@@ -68,6 +68,18 @@ Examples:
 Exit codes: 0 the stream keeps the contract, 1 it does not (what and at which byte is said), 125 it
 could not be read.";
 
+const CONFORM_EXAMPLES: &str = "\
+Examples:
+  triwire conform                                       our own cases, our own testee
+  triwire conform --testee 'python3 my_testee.py'       another implementation
+  triwire conform fixtures/cases recordings/exec        other files and folders
+  triwire conform --json | jq 'select(.outcome == \"failed\")'
+
+A testee reads one request a line, {\"id\", \"op\", \"in\"}, and answers each with one line:
+{\"id\", \"out\"}, or {\"id\", \"unsupported\": true}.
+
+Exit codes: 0 no case failed and at least one passed, 1 otherwise, 125 the cases could not be run.";
+
 const CONFIG_EXAMPLES: &str = "\
 Examples:
   triwire config show
@@ -94,6 +106,11 @@ pub(crate) enum Command {
     /// Shows a recorded stream of frames, and what is wrong with it
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Runs the conformance suite against an implementation
+    #[command(after_help = CONFORM_EXAMPLES)]
+    Conform(ConformArgs),
+    /// Answers the conformance suite's requests, one JSON object a line
+    Testee,
     /// Shows the settings
     Config(ConfigArgs),
     /// Prints a completion script for a shell
@@ -116,7 +133,8 @@ impl Command {
             Self::Demo(args) => args.json,
             Self::Inspect(args) => args.json,
             Self::Config(ConfigArgs { command: ConfigCommand::Show(args) }) => args.json,
-            Self::Serve(_) | Self::Completions { .. } | Self::Man { .. } => false,
+            Self::Conform(args) => args.json,
+            Self::Serve(_) | Self::Testee | Self::Completions { .. } | Self::Man { .. } => false,
         }
     }
 }
@@ -270,6 +288,19 @@ pub(crate) struct InspectArgs {
     /// Prints one JSON object a frame, then a summary
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConformArgs {
+    /// Starts the implementation under test, in a shell [default: triwire testee]
+    #[arg(long, value_name = "COMMAND")]
+    pub(crate) testee: Option<String>,
+    /// Prints one JSON object a case, then the totals
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Files of cases, manifests, or folders of them [default: the suite that is built in]
+    #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]

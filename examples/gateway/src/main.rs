@@ -6,6 +6,7 @@
 
 mod cli;
 mod config;
+mod conform;
 mod demo;
 mod exec;
 mod failure;
@@ -15,10 +16,12 @@ mod manual;
 mod serve;
 mod terminal;
 
+use std::io;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
+use triwire_gateway::testee;
 
 use cli::{Cli, Command, ConfigCommand};
 use failure::{Failure, Outcome};
@@ -45,6 +48,11 @@ fn run(command: Command, matches: &clap::ArgMatches) -> Outcome {
         Command::Exec(args) => exec::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Conform(args) => conform::run(&args),
+        Command::Testee => match testee::serve(io::stdin().lock(), io::stdout().lock()) {
+            Ok(()) => Ok(0),
+            Err(error) => Failure::output(&error),
+        },
         Command::Config(args) => match args.command {
             ConfigCommand::Show(args) => config::show::run(&args, matches),
         },

@@ -90,9 +90,10 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         }
         let files: Vec<PathBuf> =
             settings.key_files.iter().map(|file| file.value.clone()).collect();
-        let keys = Keys::new(digests(&read_strictly(&files)?));
+        let read = read_strictly(&files)?;
+        let keys = Keys::new(digests(&read));
         builder = builder.keys(keys.clone());
-        tokio::spawn(watch(files, keys));
+        tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
     }
     let name = &settings.sandboxes[0].value.name;
     words.push(format!("try: {} {name} -- uname -a", exec_line(settings, address)));
@@ -196,25 +197,19 @@ fn digests(files: &[KeyFile]) -> Vec<KeyDigest> {
 
 /// Reads the key files again whenever they change. They are small: reading them tells a change
 /// that a coarse modification time would hide.
-async fn watch(files: Vec<PathBuf>, keys: Keys) {
-    let mut last = None;
+async fn watch(files: Vec<PathBuf>, mut last: Vec<Result<KeyFile, String>>, keys: Keys) {
     loop {
         tokio::time::sleep(KEY_FILES_EVERY).await;
         let now = read_leniently(&files);
-        if last.as_ref() == Some(&now) {
+        if last == now {
             continue;
         }
-        let was = last.replace(now);
-        let Some(now) = &last else { continue };
-        let admitted: Vec<KeyFile> =
-            now.iter().filter_map(|file| file.as_ref().ok().cloned()).collect();
+        last = now;
+        let admitted: Vec<KeyFile> = last.iter().filter_map(|file| file.clone().ok()).collect();
         keys.replace(digests(&admitted));
-        if was.is_none() && now.iter().all(Result::is_ok) {
-            continue;
-        }
         let count: usize = admitted.iter().map(|file| file.keys.len()).sum();
         tracing::info!(keys = count, "key files read again");
-        for (path, file) in files.iter().zip(now) {
+        for (path, file) in files.iter().zip(&last) {
             let path = path.display();
             match file {
                 Ok(file) => {

@@ -76,7 +76,7 @@ fn a_file_on_stdin_goes_through_whole() {
     let gateway = Gateway::start();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("input");
-    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n * n % 251) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n.wrapping_mul(n) >> 8) as u8).collect();
     std::fs::write(&path, &bytes).unwrap();
     for transport in ["hijack", "ws"] {
         let output = gateway
@@ -135,15 +135,15 @@ fn ctrl_c_ends_the_command_with_it() {
         let path = fifo.to_str().unwrap().to_owned();
         assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
         // The fifo's reader sees its end only once nobody of the command's group is left.
-        let script = format!("exec 3> {path}; echo ready; sleep 600");
+        let script = format!("echo ready; exec 3> {path}; sleep 600");
         let mut child = gateway
             .exec(&["--transport", transport, "local", "--", "sh", "-c", &script])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut alive = File::open(&fifo).unwrap();
         let mut said = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        let mut alive = File::open(&fifo).unwrap();
         let pid = child.id().to_string();
         std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(130), "{transport}");

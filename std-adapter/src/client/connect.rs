@@ -207,11 +207,15 @@ async fn refused(rx: &mut Rx, status: u16, framing: Framing) -> ClientError {
     let mut text = Vec::new();
     // Whatever ends it, what came is what there is to say.
     let _ = timeout(ERROR_BOUND, async {
-        while text.len() < MAX_ERROR && !body.is_complete() {
+        while text.len() < MAX_ERROR {
             while let Some(mut window) = rx.next() {
                 while let Ok(Some(piece)) = body.feed(&mut window.rest) {
                     text.extend_from_slice(piece);
                 }
+            }
+            // The server may keep the connection open behind a whole body.
+            if body.is_complete() {
+                break;
             }
             match rx.wait(None).await {
                 Ok(Wake::Bytes) => {}

@@ -47,6 +47,7 @@ mod output;
 mod secret;
 mod session;
 
+use std::fmt;
 use std::time::Duration;
 
 pub use triwire::exec::session::{Exit, Output};
@@ -184,7 +185,9 @@ impl ClientBuilder {
 }
 
 /// A command that is asked for.
-#[derive(Clone, Debug)]
+///
+/// Its debug output leaves the request out: what it holds may be secret.
+#[derive(Clone)]
 #[must_use = "nothing is sent before `start`"]
 pub struct Exec<'c> {
     client: &'c Client,
@@ -224,5 +227,16 @@ impl Exec<'_> {
             (None, false) => Transport::OneShot,
         };
         connect::start(self.client, &self.sandbox, &self.request, transport, self.interactive).await
+    }
+}
+
+impl fmt::Debug for Exec<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Exec")
+            .field("client", self.client)
+            .field("sandbox", &self.sandbox)
+            .field("transport", &self.transport)
+            .field("interactive", &self.interactive)
+            .finish_non_exhaustive()
     }
 }

@@ -24,6 +24,7 @@ mod tests {
 
     #[test]
     fn every_signal_has_a_name_of_its_own() {
+        // rule: EXEC-63
         assert_eq!(name(libc::SIGKILL), "SIGKILL");
         assert_eq!(name(libc::SIGTERM), "SIGTERM");
         assert_eq!(name(libc::SIGSEGV), "SIGSEGV");

@@ -84,6 +84,7 @@ mod serve;
 mod service;
 mod stop;
 mod transport;
+#[cfg(target_os = "linux")]
 mod unacked;
 mod websocket;
 
@@ -164,7 +165,6 @@ impl fmt::Debug for Shared {
 
 impl Server {
     /// Begins a server that has no sandboxes and admits nobody.
-    #[must_use]
     pub fn builder() -> Builder {
         Builder {
             guests: HashMap::new(),

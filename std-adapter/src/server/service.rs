@@ -146,7 +146,7 @@ impl Service {
     {
         let command = match read(body).await {
             Ok(request) => self.start(&*guest, request).await,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         let command = match command {
             Ok(running) => Command::new(running, self.clock, Span::current()),
@@ -168,7 +168,7 @@ impl Service {
         };
         let request = match read(body).await {
             Ok(request) => request,
-            Err(refused) => return refused,
+            Err(refused) => return *refused,
         };
         match self.start(&*guest, request).await {
             Ok(running) => {
@@ -240,7 +240,7 @@ fn headers(map: &HeaderMap) -> Vec<Header<'_>> {
 }
 
 /// Reads a body as a request, or makes the answer that refuses it.
-async fn read<B>(body: B) -> Result<ExecRequest, Response<AnswerBody>>
+async fn read<B>(body: B) -> Result<ExecRequest, Box<Response<AnswerBody>>>
 where
     B: Body<Error: Display> + Unpin,
 {
@@ -248,18 +248,18 @@ where
     let collected = timeout(FIRST_MESSAGE_BOUND, collect(body)).await.unwrap_or_else(|_| {
         let bound = FIRST_MESSAGE_BOUND.as_secs();
         let why = format!("the request's body did not arrive within {bound} s; send it at once");
-        Err(refuse(&unreadable(), why))
+        Err(Box::new(refuse(&unreadable(), why)))
     })?;
     match request::ExecRequest::parse(&collected) {
         Ok(request) => Ok(ExecRequest::from(&request)),
         Err(error) => {
             let refusal = Refusal::from(error);
-            Err(refuse(&refusal, refusal.why))
+            Err(Box::new(refuse(&refusal, refusal.why)))
         }
     }
 }
 
-async fn collect<B>(mut body: B) -> Result<Vec<u8>, Response<AnswerBody>>
+async fn collect<B>(mut body: B) -> Result<Vec<u8>, Box<Response<AnswerBody>>>
 where
     B: Body<Error: Display> + Unpin,
 {
@@ -267,13 +267,13 @@ where
     while let Some(frame) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
         let frame = frame.map_err(|error| {
             let why = format!("the request's body could not be read: {error}");
-            refuse(&unreadable(), why)
+            Box::new(refuse(&unreadable(), why))
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         // rule: EXEC-18
         if data.remaining() > MAX_REQUEST_BODY - collected.len() {
             let refusal = Refusal::too_large(MAX_REQUEST_BODY as u64);
-            return Err(refuse(&refusal, refusal.why));
+            return Err(Box::new(refuse(&refusal, refusal.why)));
         }
         while data.has_remaining() {
             let chunk = data.chunk();

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn loopback_names_need_our_port() {
-        // rule: EXEC-33
+        // rule: EXEC-33, EXEC-54
         for host in ["127.0.0.1:7878", "localhost:7878", "LocalHost:7878", "[::1]:7878"] {
             assert!(is_allowed(host, 7878, true, &NONE), "{host}");
         }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn configured_hosts_open_names_and_nothing_else() {
-        // rule: EXEC-33
+        // rule: EXEC-33, EXEC-54
         let hosts = ["box.example", "other.example:81"];
         for loopback in [true, false] {
             assert!(is_allowed("BOX.example:9", 7878, loopback, &hosts));

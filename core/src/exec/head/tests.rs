@@ -55,7 +55,7 @@ fn upgrade_with(changed: &[(&str, &str)]) -> Result<String, Refusal> {
 
 #[test]
 fn routes() {
-    // rule: EXEC-21
+    // rule: EXEC-21, EXEC-53
     let one_shot = "OneShot { sandbox: \"local\" }";
     let hijack = "Hijack { sandbox: \"local\" }";
     for (query, route) in [
@@ -80,7 +80,7 @@ fn routes() {
         upgrade_with(&[]).unwrap(),
         format!("Socket {{ sandbox: \"local\", key: \"{KEY}\" }}")
     );
-    // Health needs neither.
+    // Health needs neither. rule: EXEC-60
     assert_eq!(judge("GET", "/healthz", &[], Access::Keys(&[])).as_deref(), Ok("Health"));
 }
 
@@ -95,6 +95,7 @@ fn every_refusal_has_its_status() {
     let cases: &[Refused<'_>] = &[
         ("POST", "sandboxes", &[], 400, Why::Target),
         ("OPTIONS", "*", &[], 400, Why::Target),
+        // rule: EXEC-55
         ("POST", "http://evil.example/sandboxes/local/exec", &[], 400, Why::Target),
         ("POST", path, &[HOST], 400, Why::Repeated("Host")),
         ("POST", path, &[AUTH], 400, Why::Repeated("Authorization")),
@@ -116,6 +117,7 @@ fn every_refusal_has_its_status() {
         ("POST", &format!("/sandboxes/{long}/exec"), &[], 400, Why::SandboxId),
         ("POST", "/sandboxes/other/exec", &[], 404, Why::UnknownSandbox),
         ("GET", "/sandboxes/other/exec", &[], 404, Why::UnknownSandbox),
+        // rule: EXEC-56
         ("POST", "/", &[], 404, Why::UnknownRoute),
         ("POST", "/sandboxes/local/exec/", &[], 404, Why::UnknownRoute),
         ("POST", "/sandboxes/local/other", &[], 404, Why::UnknownRoute),
@@ -143,6 +145,7 @@ fn every_refusal_has_its_status() {
         let refusal = ask(method, target, headers).unwrap_err();
         assert_eq!((refusal.status, refusal.why), (*status, *why), "{method} {target}");
     }
+    // rule: EXEC-57
     for content_type in ["application/json", "Application/JSON ; charset=utf-8", ""] {
         assert!(ask("POST", path, &[("content-type", content_type)]).is_ok(), "{content_type}");
     }
@@ -373,7 +376,7 @@ fn unclean_parts_are_refused_before_a_byte_is_written() {
 
 #[test]
 fn request_framing() {
-    // rule: EXEC-37
+    // rule: EXEC-37, EXEC-58
     let parse = |headers: &str| {
         let wire = format!("POST / HTTP/1.1\r\n{headers}\r\n");
         request(wire.as_bytes(), false).map(|parsed| parsed.unwrap().framing)
@@ -403,7 +406,7 @@ fn request_framing() {
 
 #[test]
 fn huge_heads_are_refused_at_the_window() {
-    // rule: EXEC-37
+    // rule: EXEC-37, EXEC-59
     let window = 16_384;
     let one_header = [&b"GET / HTTP/1.1\r\nX: "[..], &vec![b'x'; 20 << 20]].concat();
     let mut many_headers = b"GET / HTTP/1.1\r\n".to_vec();

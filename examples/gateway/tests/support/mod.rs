@@ -84,10 +84,11 @@ impl Gateway {
     /// Begins `triwire exec` on this gateway.
     pub(crate) fn exec(&self, flags: &[&str]) -> Command {
         let mut command = triwire();
-        command.args(["exec", "--url", &self.url()]).args(flags);
+        command.args(["exec", "--url", &self.url()]);
         if let Some(state) = &self.state {
             command.arg("--state").arg(state.path());
         }
+        command.args(flags);
         command
     }
 
