@@ -249,13 +249,16 @@ impl Decoder {
             *input = rest;
             return Ok(self.payload(input));
         }
-        if self.stage < FIRST {
-            *input = self.header_bytes(input);
+        while self.stage < FIRST
+            && let Some((&byte, rest)) = input.split_first()
+        {
+            *input = rest;
+            *self = self.clone().header_byte(byte);
         }
         match self.stage {
             FIRST => Ok(self.payload(input)),
             stage if stage < FIRST => Ok(None),
-            _ => Err(self.error()),
+            _ => Err(self.clone().error()),
         }
     }
 
@@ -282,41 +285,37 @@ impl Decoder {
         (kind.direction() as u8 == self.direction as u8).then_some(kind)
     }
 
-    /// Takes the bytes of a header that does not stand whole in the input, or is refused; returns
-    /// what is behind them.
-    #[inline]
-    fn header_bytes<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
-        let mut input = input;
-        while self.stage < FIRST
-            && let Some((&byte, rest)) = input.split_first()
-        {
-            input = rest;
-            if self.stage == BETWEEN {
-                self.left = 0;
-                match self.accepted(byte) {
-                    Some(kind) => self.kind = kind,
-                    None => {
-                        // rule: EXEC-7, EXEC-8
-                        let known = Kind::from_byte(byte).is_some();
-                        self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
-                        self.left = u32::from(byte);
-                        return input;
-                    }
-                }
-            } else {
-                // The reserved bytes are shifted out again by the four of the length.
-                self.left = (self.left << 8) | u32::from(byte);
-            }
-            self.stage = self.stage.wrapping_add(1);
+    /// Takes a byte of a header that does not stand whole in the input, or is refused.
+    ///
+    /// By value and never inlined: so [`feed`](Self::feed) keeps its state in registers.
+    #[inline(never)]
+    fn header_byte(mut self, byte: u8) -> Self {
+        if self.stage == BETWEEN {
+            let Some(kind) = self.accepted(byte) else {
+                // rule: EXEC-7, EXEC-8
+                let known = Kind::from_byte(byte).is_some();
+                self.stage = if known { WRONG_DIRECTION } else { UNKNOWN_TYPE };
+                self.left = u32::from(byte);
+                return self;
+            };
+            self.kind = kind;
+            self.left = 0;
+        } else {
+            // The reserved bytes are shifted out again by the four of the length.
+            self.left = (self.left << 8) | u32::from(byte);
+        }
+        self.stage = self.stage.wrapping_add(1);
+        if self.stage < FIRST {
+            return self;
         }
         // rule: EXEC-5
-        if self.stage == FIRST && self.left > MAX_LENGTH {
+        if self.left > MAX_LENGTH {
             self.at = self.at.wrapping_add(LENGTH_OFFSET as u64);
             self.stage = OVERSIZE;
-        } else if self.stage == FIRST {
+        } else {
             self.at = self.at.wrapping_add(HEADER_SIZE as u64).wrapping_add(u64::from(self.left));
         }
-        input
+        self
     }
 
     /// Judges the end of the stream: `Ok` between frames.
@@ -331,15 +330,16 @@ impl Decoder {
             BETWEEN => return Ok(()),
             FIRST | REST => {}
             stage if stage < FIRST => self.left = u32::from(FIRST.wrapping_sub(stage)),
-            _ => return Err(self.error()),
+            _ => return Err(self.clone().error()),
         }
         self.at = offset;
         self.stage = TRUNCATED;
-        Err(self.error())
+        Err(self.clone().error())
     }
 
-    #[inline]
-    fn error(&self) -> ExecError {
+    #[cold]
+    #[inline(never)]
+    fn error(self) -> ExecError {
         let found = self.left as u8;
         let fault = match (self.stage, Kind::from_byte(found)) {
             (OVERSIZE, _) => Fault::Oversize { len: self.left },
