@@ -35,8 +35,8 @@ pub struct Slot {
     received: u32,
     granted: u32,
     announced: u32,
-    /// When something last came for the stream; once it is closing, since when.
-    heard: Instant,
+    /// When the stream ends if nothing comes for it; once it is closing, when it is forgotten.
+    bound: Instant,
     /// When the totals, or the close, are sent next.
     next: Instant,
 }
@@ -72,37 +72,42 @@ enum Outcome {
 
 impl Slot {
     /// Room for a stream, with none in it.
-    pub const EMPTY: Self = Self::new(0, State::Free, Instant::ZERO);
+    pub const EMPTY: Self = Self {
+        stream: 0,
+        state: State::Free,
+        end: None,
+        next_in: 0,
+        next_out: 0,
+        known: false,
+        lost: false,
+        sent: 0,
+        may_send: 0,
+        received: 0,
+        granted: 0,
+        announced: 0,
+        bound: Instant::ZERO,
+        next: Instant::ZERO,
+    };
 
-    const fn new(stream: u8, state: State, now: Instant) -> Self {
-        Self {
+    /// Begins a stream whose totals are due, and may be sent `window` bytes once they are out.
+    fn begin(&mut self, stream: u8, now: Instant, window: u16) {
+        *self = Self {
             stream,
-            state,
-            end: None,
-            next_in: 0,
-            next_out: 0,
-            known: false,
-            lost: false,
-            sent: 0,
-            may_send: 0,
-            received: 0,
-            granted: 0,
-            announced: 0,
-            heard: now,
+            state: State::Open,
+            granted: u32::from(window),
+            bound: now.saturating_add(ANSWER_BOUND),
             next: now,
-        }
-    }
-
-    fn is_vacant(&self) -> bool {
-        self.state == State::Free && self.end.is_none()
-    }
-
-    fn silent_at(&self) -> Instant {
-        self.heard.saturating_add(ANSWER_BOUND)
+            ..Self::EMPTY
+        };
     }
 
     const fn credit(&self) -> u32 {
         self.may_send.wrapping_sub(self.sent)
+    }
+
+    fn hear(&mut self, now: Instant) {
+        self.known = true;
+        self.bound = now.saturating_add(ANSWER_BOUND);
     }
 
     /// Ends the stream as a disconnect, which the other end is told.
@@ -110,30 +115,39 @@ impl Slot {
         self.state = State::Closing;
         self.end = Some(End::Lost(why));
         self.lost = true;
-        self.heard = at;
+        self.bound = at.saturating_add(ANSWER_BOUND);
         self.next = at;
     }
 
-    fn write_credit(&self, sent: u32, out: &mut [u8]) -> Result<usize, OutTooSmall> {
+    fn write_credit<'o>(&self, sent: u32, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
         let [a, b, c, d] = sent.to_be_bytes();
         let [e, f, g, h] = self.granted.to_be_bytes();
         packet::write(out, &[Kind::Credit as u8, self.stream, a, b, c, d, e, f, g, h], &[])
     }
 
     /// Writes the totals with `sent` in them and the close right behind.
-    fn write_end(&self, sent: u32, out: &mut [u8]) -> Result<usize, OutTooSmall> {
+    fn write_end<'o>(&self, sent: u32, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
         let needed = CREDIT_WIRE.saturating_add(CLOSE_WIRE);
         let out = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
         let (credit, close) =
             out.split_at_mut_checked(CREDIT_WIRE).ok_or(OutTooSmall { needed })?;
         self.write_credit(sent, credit)?;
         write_close(self.stream, close)?;
-        Ok(needed)
+        Ok(out)
     }
 }
 
-fn write_close(stream: u8, out: &mut [u8]) -> Result<usize, OutTooSmall> {
+fn write_close(stream: u8, out: &mut [u8]) -> Result<&[u8], OutTooSmall> {
     packet::write(out, &[Kind::Close as u8, stream], &[])
+}
+
+/// Finds what there is of a stream, open or closing.
+fn find(slots: &mut [Slot], number: u8) -> Option<&mut Slot> {
+    slots.iter_mut().find(|slot| slot.stream == number && slot.state != State::Free)
+}
+
+fn find_vacant(slots: &mut [Slot]) -> Option<&mut Slot> {
+    slots.iter_mut().find(|slot| slot.state == State::Free && slot.end.is_none())
 }
 
 impl Default for Slot {
@@ -203,7 +217,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     #[must_use]
     pub fn credit(&self, stream: Stream) -> u32 {
         let slots = self.slots.as_ref();
-        slots.iter().find(|slot| is_open(slot, stream.0)).map_or(0, Slot::credit)
+        let open = |slot: &&Slot| slot.stream == stream.0 && slot.state == State::Open;
+        slots.iter().find(open).map_or(0, Slot::credit)
     }
 
     /// Takes what arrived, and says what it means; call it until it gives `None`.
@@ -263,29 +278,66 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         out: &'o mut [u8],
     ) -> Result<Option<&'o [u8]>, OutTooSmall> {
         self.settle(now);
-        let len = self.write_next(now, wall, out)?;
-        Ok(out.get(..len).filter(|packet| !packet.is_empty()))
+        if self.answer_due || (!self.up && now >= self.reset_at) {
+            let [b0, b1, b2, b3] = self.boot.to_be_bytes();
+            let answer = u8::from(self.answer_due);
+            let head = [Kind::Reset as u8, 0, VERSION, answer, b0, b1, b2, b3];
+            let packet = packet::write(out, &head, &wall.get().to_be_bytes())?;
+            self.answer_due = false;
+            self.reset_at = now.saturating_add(RESET_EVERY);
+            return Ok(Some(packet));
+        }
+        for slot in self.slots.as_mut() {
+            // rule: LINE-8
+            let packet = match slot.state {
+                State::Closed => {
+                    let packet = write_close(slot.stream, out)?;
+                    slot.state = State::Free;
+                    packet
+                }
+                State::Open | State::Closing if now < slot.next => continue,
+                State::Open => {
+                    let packet = slot.write_credit(slot.sent, out)?;
+                    slot.announced = slot.granted;
+                    packet
+                }
+                State::Closing if slot.lost => {
+                    let packet = slot.write_end(slot.sent ^ NEVER, out)?;
+                    slot.lost = false;
+                    packet
+                }
+                // rule: LINE-9
+                State::Closing => write_close(slot.stream, out)?,
+                State::Free => continue,
+            };
+            slot.next = now.saturating_add(CREDIT_EVERY);
+            return Ok(Some(packet));
+        }
+        let Some(stray) = self.stray else { return Ok(None) };
+        let packet = write_close(stray, out)?;
+        self.stray = None;
+        Ok(Some(packet))
     }
 
     /// Returns when [`poll`](Self::poll) or [`write_due`](Self::write_due) may next have something;
     /// a moment long past when they have it now.
     #[must_use]
     pub fn deadline(&self) -> Option<Instant> {
-        let own = if self.answer_due || self.stray.is_some() {
-            Some(Instant::ZERO)
-        } else if self.up {
-            None
-        } else {
-            Some(self.reset_at)
-        };
-        let streams = self.slots.as_ref().iter().filter(|slot| !slot.is_vacant()).map(|slot| {
+        let mut first = None;
+        let mut wake = |at: Instant| first = Some(first.map_or(at, |first: Instant| first.min(at)));
+        if self.answer_due || self.stray.is_some() {
+            wake(Instant::ZERO);
+        } else if !self.up {
+            wake(self.reset_at);
+        }
+        for slot in self.slots.as_ref() {
             if slot.end.is_some() || slot.state == State::Closed {
-                Instant::ZERO
-            } else {
-                slot.next.min(slot.silent_at())
+                wake(Instant::ZERO);
+            } else if slot.state != State::Free {
+                wake(slot.next.min(slot.bound));
             }
-        });
-        streams.chain(own).min()
+        }
+        first
     }
 
     /// Opens a stream. Until [`Event::Credit`] nothing may be sent on it.
@@ -303,26 +355,23 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             return Err(LineError::Down);
         }
         let slots = self.slots.as_mut();
-        let free = slots.iter().position(Slot::is_vacant).ok_or(LineError::TooManyStreams)?;
         // rule: LINE-5
         let mut number = self.next_number;
         for _ in 0..slots.len() {
-            if !slots.iter().any(|slot| slot.stream == number && !slot.is_vacant()) {
+            if find(slots, number).is_none() {
                 break;
             }
             number = number.wrapping_add(2);
         }
+        let slot = find_vacant(slots).ok_or(LineError::TooManyStreams)?;
         let [high, low] = self.window.to_be_bytes();
         let head = [Kind::Open as u8, number, protocol as u8, high, low];
-        let len = packet::write(out, &head, &[])?;
+        let packet = packet::write(out, &head, &[])?;
         self.next_number = number.wrapping_add(2);
-        if let Some(slot) = slots.get_mut(free) {
-            *slot = Slot::new(number, State::Open, now);
-            slot.granted = u32::from(self.window);
-            slot.announced = slot.granted;
-            slot.next = now.saturating_add(CREDIT_EVERY);
-        }
-        Ok((Stream(number), out.get(..len).unwrap_or_default()))
+        slot.begin(number, now, self.window);
+        slot.announced = slot.granted;
+        slot.next = now.saturating_add(CREDIT_EVERY);
+        Ok((Stream(number), packet))
     }
 
     /// Writes one packet with the first of `bytes`, as many as credit and [`MAX_DATA`] allow, and
@@ -347,11 +396,11 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         if part.is_empty() {
             return Ok(&[]);
         }
-        let len = packet::write(out, &[Kind::Data as u8, stream.0, slot.next_out], part)?;
+        let packet = packet::write(out, &[Kind::Data as u8, stream.0, slot.next_out], part)?;
         slot.next_out = slot.next_out.wrapping_add(1);
         slot.sent = slot.sent.wrapping_add(part.len() as u32);
         *bytes = rest;
-        Ok(out.get(..len).unwrap_or_default())
+        Ok(packet)
     }
 
     /// Gives room back: `bytes` of what came on the stream are used. More than came count as what
@@ -380,11 +429,11 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     ) -> Result<&'o [u8], OutTooSmall> {
         let Some(slot) = self.live(now, stream) else { return Ok(&[]) };
         // rule: LINE-9
-        let len = slot.write_end(slot.sent, out)?;
+        let packet = slot.write_end(slot.sent, out)?;
         slot.state = State::Closing;
-        slot.heard = now;
+        slot.bound = now.saturating_add(ANSWER_BOUND);
         slot.next = now.saturating_add(CREDIT_EVERY);
-        Ok(out.get(..len).unwrap_or_default())
+        Ok(packet)
     }
 
     /// Tells that the line itself is gone, a device unplugged: all streams end, and the reset is
@@ -401,11 +450,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         for slot in self.slots.as_mut() {
             // rule: LINE-8
             // From the bound, not from now: how late somebody looks changes nothing.
-            let bound = slot.silent_at();
-            if slot.state == State::Open && now >= bound {
-                slot.give_up(bound, Disconnect::Silence);
+            if slot.state == State::Open && now >= slot.bound {
+                slot.give_up(slot.bound, Disconnect::Silence);
             }
-            if slot.state == State::Closing && now >= slot.silent_at() {
+            if slot.state == State::Closing && now >= slot.bound {
                 slot.state = State::Free;
             }
         }
@@ -424,7 +472,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
 
     fn live(&mut self, now: Instant, stream: Stream) -> Option<&mut Slot> {
         self.settle(now);
-        self.slots.as_mut().iter_mut().find(|slot| is_open(slot, stream.0))
+        find(self.slots.as_mut(), stream.0).filter(|slot| slot.state == State::Open)
     }
 
     /// Ends all streams without a word to the other end; reports whether any was open.
@@ -468,9 +516,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         if kind == Kind::Open {
             return if is_ours { Outcome::Broken } else { self.receive_open(now, number, payload) };
         }
-        let mut slots = self.slots.as_mut().iter_mut();
-        let slot = slots.find(|slot| slot.stream == number && slot.state != State::Free);
-        let Some(slot) = slot else {
+        let Some(slot) = find(self.slots.as_mut(), number) else {
             // rule: LINE-10
             if kind != Kind::Close || !is_ours {
                 self.stray = Some(number);
@@ -499,45 +545,43 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         if slot.state != State::Open {
             return Outcome::Nothing;
         }
-        match (kind, payload) {
-            (Kind::Data, [sequence, bytes @ ..]) => {
+        let why = match (kind, payload) {
+            (Kind::Data, &[sequence, ref bytes @ ..]) => {
                 let len = bytes.len() as u32;
-                let room = slot.announced.wrapping_sub(slot.received);
-                if *sequence != slot.next_in {
-                    // rule: LINE-6
-                    slot.give_up(now, Disconnect::Skipped);
-                } else if len > room {
-                    // rule: LINE-7
-                    slot.give_up(now, Disconnect::Overrun);
+                // rule: LINE-6
+                if sequence != slot.next_in {
+                    Disconnect::Skipped
+                // rule: LINE-7
+                } else if len > slot.announced.wrapping_sub(slot.received) {
+                    Disconnect::Overrun
                 } else {
-                    slot.known = true;
-                    slot.heard = now;
+                    slot.hear(now);
                     slot.next_in = slot.next_in.wrapping_add(1);
                     slot.received = slot.received.wrapping_add(len);
-                    if len > 0 {
-                        return Outcome::Data(Stream(number));
-                    }
+                    return if len > 0 { Outcome::Data(Stream(number)) } else { Outcome::Nothing };
                 }
             }
             (Kind::Credit, &[a, b, c, d, e, f, g, h]) => {
                 let sent = u32::from_be_bytes([a, b, c, d]);
-                let more = u32::from_be_bytes([e, f, g, h]).wrapping_sub(slot.may_send);
+                let may_send = u32::from_be_bytes([e, f, g, h]);
+                let more = may_send.wrapping_sub(slot.may_send);
                 // rule: LINE-8
                 if sent != slot.received || more >= NEVER {
-                    slot.give_up(now, Disconnect::Totals);
+                    Disconnect::Totals
                 } else {
-                    slot.known = true;
-                    slot.heard = now;
-                    slot.may_send = slot.may_send.wrapping_add(more);
-                    let credit = slot.credit();
+                    slot.hear(now);
+                    slot.may_send = may_send;
                     self.confirmed = Some(number);
-                    if more > 0 {
-                        return Outcome::Event(Event::Credit { stream: Stream(number), credit });
+                    if more == 0 {
+                        return Outcome::Nothing;
                     }
+                    let credit = slot.credit();
+                    return Outcome::Event(Event::Credit { stream: Stream(number), credit });
                 }
             }
             _ => return Outcome::Broken,
-        }
+        };
+        slot.give_up(now, why);
         Outcome::Nothing
     }
 
@@ -571,9 +615,10 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         let &[protocol, high, low] = payload else { return Outcome::Broken };
         let credit = u16::from_be_bytes([high, low]);
         let slots = self.slots.as_mut();
-        let same = slots.iter().position(|s| s.stream == number && s.state != State::Free);
-        let place = same.or_else(|| slots.iter().position(Slot::is_vacant));
-        let slot = place.and_then(|place| slots.get_mut(place));
+        let slot = match find(slots, number) {
+            Some(slot) => Some(slot),
+            None => find_vacant(slots),
+        };
         let (Some(slot), Some(protocol)) = (slot, Protocol::from_byte(protocol)) else {
             self.stray = Some(number);
             return Outcome::Nothing;
@@ -584,64 +629,11 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             slot.state = State::Free;
             return Outcome::After;
         }
-        *slot = Slot::new(number, State::Open, now);
+        slot.begin(number, now, self.window);
         slot.known = true;
-        slot.granted = u32::from(self.window);
         slot.may_send = u32::from(credit);
         Outcome::Event(Event::Opened { stream: Stream(number), protocol, credit })
     }
-
-    /// Writes the next packet that is due; 0 when none is.
-    fn write_next(
-        &mut self,
-        now: Instant,
-        wall: UnixMillis,
-        out: &mut [u8],
-    ) -> Result<usize, OutTooSmall> {
-        if self.answer_due || (!self.up && now >= self.reset_at) {
-            let [b0, b1, b2, b3] = self.boot.to_be_bytes();
-            let answer = u8::from(self.answer_due);
-            let head = [Kind::Reset as u8, 0, VERSION, answer, b0, b1, b2, b3];
-            let len = packet::write(out, &head, &wall.get().to_be_bytes())?;
-            if self.answer_due {
-                self.answer_due = false;
-            } else {
-                self.reset_at = now.saturating_add(RESET_EVERY);
-            }
-            return Ok(len);
-        }
-        for slot in self.slots.as_mut() {
-            let len = match slot.state {
-                State::Open if now >= slot.next => {
-                    let len = slot.write_credit(slot.sent, out)?;
-                    slot.announced = slot.granted;
-                    len
-                }
-                State::Closing if now >= slot.next && slot.lost => {
-                    let len = slot.write_end(slot.sent ^ NEVER, out)?;
-                    slot.lost = false;
-                    len
-                }
-                State::Closing if now >= slot.next => write_close(slot.stream, out)?,
-                State::Closed => {
-                    let len = write_close(slot.stream, out)?;
-                    slot.state = State::Free;
-                    len
-                }
-                _ => continue,
-            };
-            slot.next = now.saturating_add(CREDIT_EVERY);
-            return Ok(len);
-        }
-        let Some(stray) = self.stray else { return Ok(0) };
-        let len = write_close(stray, out)?;
-        self.stray = None;
-        Ok(len)
-    }
-}
-
-fn is_open(slot: &Slot, number: u8) -> bool {
-    slot.stream == number && slot.state == State::Open
 }
 
 const _: () = assert!(size_of::<Slot>() <= 64);

@@ -53,7 +53,7 @@
 //! Bytes go into [`Line::feed`] until it gives `None`; [`Line::poll`] tells what time ended, and
 //! [`Line::write_due`] writes what the line itself has to say. Both are due at
 //! [`Line::deadline`], and after each `feed`. Nothing is queued: a packet goes into `out` at once
-//! or not at all.
+//! or not at all, and packets go over the wire in the order in which they were written.
 //!
 //! ```
 //! use triwire::line::{Event, Line, Packet, Protocol, Role, Slot};
@@ -83,8 +83,10 @@
 //! let event = gateway.feed(now, &mut &wire[..], &mut at_gateway);
 //! assert_eq!(event, Some(Event::Data { stream, bytes: b"hello" }));
 //! gateway.consumed(now, stream, 5);
-//! let wire = device.close(now, stream, &mut out)?;
-//! let event = gateway.feed(now, &mut &wire[..], &mut at_gateway);
+//! let mut wire = device.close(now, stream, &mut out)?; // totals first: the rest has come
+//! let event = gateway.feed(now, &mut wire, &mut at_gateway);
+//! assert_eq!(event, Some(Event::Credit { stream, credit: 512 }));
+//! let event = gateway.feed(now, &mut wire, &mut at_gateway);
 //! assert_eq!(event, Some(Event::Closed { stream }));
 //! # Ok::<(), triwire::line::LineError>(())
 //! ```
