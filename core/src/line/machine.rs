@@ -119,21 +119,11 @@ impl Slot {
         self.next = at;
     }
 
-    fn write_credit<'o>(&self, sent: u32, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+    /// Returns the body of a credit with `sent` as the bytes sent.
+    const fn totals(&self, sent: u32) -> [u8; 10] {
         let [a, b, c, d] = sent.to_be_bytes();
         let [e, f, g, h] = self.granted.to_be_bytes();
-        packet::write(out, &[Kind::Credit as u8, self.stream, a, b, c, d, e, f, g, h], &[])
-    }
-
-    /// Writes the totals with `sent` in them and the close right behind.
-    fn write_end<'o>(&self, sent: u32, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
-        let needed = CREDIT_WIRE.saturating_add(CLOSE_WIRE);
-        let out = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
-        let (credit, close) =
-            out.split_at_mut_checked(CREDIT_WIRE).ok_or(OutTooSmall { needed })?;
-        self.write_credit(sent, credit)?;
-        write_close(self.stream, close)?;
-        Ok(out)
+        [Kind::Credit as u8, self.stream, a, b, c, d, e, f, g, h]
     }
 }
 
@@ -288,29 +278,27 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             return Ok(Some(packet));
         }
         for slot in self.slots.as_mut() {
+            if slot.state == State::Free || (slot.state != State::Closed && now < slot.next) {
+                continue;
+            }
             // rule: LINE-8
-            let packet = match slot.state {
-                State::Closed => {
-                    let packet = write_close(slot.stream, out)?;
-                    slot.state = State::Free;
-                    packet
-                }
-                State::Open | State::Closing if now < slot.next => continue,
-                State::Open => {
-                    let packet = slot.write_credit(slot.sent, out)?;
-                    slot.announced = slot.granted;
-                    packet
-                }
-                State::Closing if slot.lost => {
-                    let packet = slot.write_end(slot.sent ^ NEVER, out)?;
-                    slot.lost = false;
-                    packet
-                }
+            let is_given_up = slot.lost && slot.state == State::Closing;
+            let packet = if is_given_up || slot.state == State::Open {
+                let sent = if is_given_up { slot.sent ^ NEVER } else { slot.sent };
+                packet::write(out, &slot.totals(sent), &[])?
+            } else {
                 // rule: LINE-9
-                State::Closing => write_close(slot.stream, out)?,
-                State::Free => continue,
+                write_close(slot.stream, out)?
             };
-            slot.next = now.saturating_add(CREDIT_EVERY);
+            slot.lost = false;
+            slot.announced = slot.granted;
+            if slot.state == State::Closed {
+                slot.state = State::Free;
+            }
+            // Behind totals that cannot fit the close is due at once.
+            if !is_given_up {
+                slot.next = now.saturating_add(CREDIT_EVERY);
+            }
             return Ok(Some(packet));
         }
         let Some(stray) = self.stray else { return Ok(None) };
@@ -429,11 +417,15 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     ) -> Result<&'o [u8], OutTooSmall> {
         let Some(slot) = self.live(now, stream) else { return Ok(&[]) };
         // rule: LINE-9
-        let packet = slot.write_end(slot.sent, out)?;
+        let needed = CREDIT_WIRE.saturating_add(CLOSE_WIRE);
+        let out = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
+        let (totals, close) = out.split_at_mut_checked(CREDIT_WIRE).unwrap_or_default();
+        packet::write(totals, &slot.totals(slot.sent), &[])?;
+        write_close(stream.0, close)?;
         slot.state = State::Closing;
         slot.bound = now.saturating_add(ANSWER_BOUND);
         slot.next = now.saturating_add(CREDIT_EVERY);
-        Ok(packet)
+        Ok(out)
     }
 
     /// Tells that the line itself is gone, a device unplugged: all streams end, and the reset is
