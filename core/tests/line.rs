@@ -158,8 +158,8 @@ impl End {
     }
 
     fn close(&mut self, millis: u64, stream: u8) -> Vec<u8> {
-        let mut out = [0; 20];
-        self.line.close(after(millis), self.streams[&stream], &mut out).unwrap().to_vec()
+        self.line.close(after(millis), self.streams[&stream]);
+        self.due(millis)
     }
 }
 
@@ -241,12 +241,15 @@ fn room_too_small_is_named_and_changes_nothing() {
     let mut rest = &b"hello"[..];
     assert!(end.line.data(now, stream, &mut rest, &mut [0; 11]).is_err());
     assert_eq!((rest, end.line.credit(stream)), (&b"hello"[..], 100));
-    for room in 0..20 {
-        let error = end.line.close(now, stream, &mut vec![0; room]).unwrap_err();
-        assert_eq!(error.needed, 20);
-    }
     assert!(end.line.write_due(after(300), UnixMillis::default(), &mut [0; 13]).is_err());
     assert_eq!(end.due(300), credit(0, 0, 100));
+    end.line.close(after(300), stream);
+    for room in 0..20 {
+        let mut out = vec![0; room];
+        let error = end.line.write_due(after(300), UnixMillis::default(), &mut out).unwrap_err();
+        assert_eq!(error.needed, 20);
+    }
+    assert_eq!(end.due(300).len(), 20);
 }
 
 #[test]
@@ -581,13 +584,12 @@ impl Party {
                 talk.sent = talk.to_send.len() - rest.len();
             }
             if !talk.opened && talk.sent == talk.to_send.len() {
-                let wire = self.end.line.close(now, talk.stream, &mut out).unwrap();
-                self.out.extend_from_slice(wire);
-                talk.closed_here = !wire.is_empty();
+                self.end.line.close(now, talk.stream);
+                talk.closed_here = true;
             }
         }
-        let ended = self.end.poll_at(now);
-        self.hear(now, ended);
+        let due = self.end.due_at(now);
+        self.out.extend(due);
     }
 
     fn is_idle(&self) -> bool {
@@ -861,10 +863,8 @@ fn no_stream_delivers_a_byte_that_was_not_sent_in_its_place() {
                     if let Some(talk) =
                         party.talks.iter_mut().find(|t| t.end.is_none() && !t.closed_here)
                     {
-                        let mut out = [0; 20];
-                        let wire = party.end.line.close(now, talk.stream, &mut out).unwrap();
-                        party.out.extend_from_slice(wire);
-                        talk.closed_here = !wire.is_empty();
+                        party.end.line.close(now, talk.stream);
+                        talk.closed_here = true;
                     }
                 }
                 _ => {}
@@ -974,7 +974,9 @@ fn play(script: &[Input], polls: &[bool], role: Role) -> (BTreeMap<u8, Vec<Said>
             Input::Send(s) if end.streams.contains_key(s) => {
                 wire.extend(end.send(now, *s, b"hello").unwrap_or_default());
             }
-            Input::Close(s) if end.streams.contains_key(s) => wire.extend(end.close(now, *s)),
+            Input::Close(s) if end.streams.contains_key(s) => {
+                end.line.close(after(now), end.streams[s]);
+            }
             Input::Consumed(s) if end.streams.contains_key(s) => {
                 end.line.consumed(after(now), end.streams[s], 2);
             }

@@ -26,8 +26,10 @@ pub struct Slot {
     next_out: u8,
     /// Whether the other end has shown that it knows the stream.
     known: bool,
-    /// Whether it is to be told that the stream is no clean end.
+    /// Whether its totals are to be such as cannot fit: the stream was given up.
     lost: bool,
+    /// Whether our close has been written.
+    told: bool,
     /// Totals of bytes, wrapping: sent, and how many may be; received, how many may be, and how
     /// many of these the other end has been told.
     sent: u32,
@@ -80,6 +82,7 @@ impl Slot {
         next_out: 0,
         known: false,
         lost: false,
+        told: false,
         sent: 0,
         may_send: 0,
         received: 0,
@@ -110,17 +113,22 @@ impl Slot {
         self.bound = now.saturating_add(ANSWER_BOUND);
     }
 
-    /// Ends the stream as a disconnect, which the other end is told.
-    fn give_up(&mut self, at: Instant, why: Disconnect) {
+    fn start_closing(&mut self, at: Instant) {
         self.state = State::Closing;
-        self.end = Some(End::Lost(why));
-        self.lost = true;
         self.bound = at.saturating_add(ANSWER_BOUND);
         self.next = at;
     }
 
-    /// Returns the body of a credit with `sent` as the bytes sent.
-    const fn totals(&self, sent: u32) -> [u8; 10] {
+    /// Ends the stream as a disconnect, which the other end is told.
+    fn give_up(&mut self, at: Instant, why: Disconnect) {
+        self.start_closing(at);
+        self.end = Some(End::Lost(why));
+        self.lost = true;
+    }
+
+    /// Returns the body of a credit.
+    const fn totals(&self) -> [u8; 10] {
+        let sent = if self.lost { self.sent ^ NEVER } else { self.sent };
         let [a, b, c, d] = sent.to_be_bytes();
         let [e, f, g, h] = self.granted.to_be_bytes();
         [Kind::Credit as u8, self.stream, a, b, c, d, e, f, g, h]
@@ -132,10 +140,12 @@ fn write_close(stream: u8, out: &mut [u8]) -> Result<&[u8], OutTooSmall> {
 }
 
 /// Finds what there is of a stream, open or closing.
+#[inline(never)]
 fn find(slots: &mut [Slot], number: u8) -> Option<&mut Slot> {
     slots.iter_mut().find(|slot| slot.stream == number && slot.state != State::Free)
 }
 
+#[inline(never)]
 fn find_vacant(slots: &mut [Slot]) -> Option<&mut Slot> {
     slots.iter_mut().find(|slot| slot.state == State::Free && slot.end.is_none())
 }
@@ -282,24 +292,27 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
                 continue;
             }
             // rule: LINE-8
-            let is_given_up = slot.lost && slot.state == State::Closing;
-            let packet = if is_given_up || slot.state == State::Open {
-                let sent = if is_given_up { slot.sent ^ NEVER } else { slot.sent };
-                packet::write(out, &slot.totals(sent), &[])?
-            } else {
-                // rule: LINE-9
-                write_close(slot.stream, out)?
-            };
-            slot.lost = false;
-            slot.announced = slot.granted;
+            // rule: LINE-9
+            let is_open = slot.state == State::Open;
+            let with_totals = is_open || (slot.state == State::Closing && !slot.told);
+            let totals_len = if with_totals { CREDIT_WIRE } else { 0 };
+            let needed = if is_open { totals_len } else { totals_len.saturating_add(CLOSE_WIRE) };
+            let too_small = OutTooSmall { needed };
+            let packets = out.get_mut(..needed).ok_or(too_small)?;
+            let (totals, close) = packets.split_at_mut_checked(totals_len).ok_or(too_small)?;
+            if with_totals {
+                packet::write(totals, &slot.totals(), &[])?;
+                slot.announced = slot.granted;
+            }
+            if !is_open {
+                write_close(slot.stream, close)?;
+                slot.told = true;
+            }
             if slot.state == State::Closed {
                 slot.state = State::Free;
             }
-            // Behind totals that cannot fit the close is due at once.
-            if !is_given_up {
-                slot.next = now.saturating_add(CREDIT_EVERY);
-            }
-            return Ok(Some(packet));
+            slot.next = now.saturating_add(CREDIT_EVERY);
+            return Ok(Some(packets));
         }
         let Some(stray) = self.stray else { return Ok(None) };
         let packet = write_close(stray, out)?;
@@ -404,28 +417,12 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         }
     }
 
-    /// Closes a stream in both directions, after what was sent on it; no event follows for it.
-    /// Empty when the stream has ended.
-    ///
-    /// # Errors
-    /// [`OutTooSmall`]; 20 bytes are enough.
-    pub fn close<'o>(
-        &mut self,
-        now: Instant,
-        stream: Stream,
-        out: &'o mut [u8],
-    ) -> Result<&'o [u8], OutTooSmall> {
-        let Some(slot) = self.live(now, stream) else { return Ok(&[]) };
-        // rule: LINE-9
-        let needed = CREDIT_WIRE.saturating_add(CLOSE_WIRE);
-        let out = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
-        let (totals, close) = out.split_at_mut_checked(CREDIT_WIRE).unwrap_or_default();
-        packet::write(totals, &slot.totals(slot.sent), &[])?;
-        write_close(stream.0, close)?;
-        slot.state = State::Closing;
-        slot.bound = now.saturating_add(ANSWER_BOUND);
-        slot.next = now.saturating_add(CREDIT_EVERY);
-        Ok(out)
+    /// Closes a stream in both directions, after what was sent on it; no event follows for it, and
+    /// [`write_due`](Self::write_due) has the packets. Of a stream that has ended, nothing.
+    pub fn close(&mut self, now: Instant, stream: Stream) {
+        if let Some(slot) = self.live(now, stream) {
+            slot.start_closing(now);
+        }
     }
 
     /// Tells that the line itself is gone, a device unplugged: all streams end, and the reset is
@@ -451,6 +448,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         }
     }
 
+    #[inline(never)]
     fn take_end(&mut self) -> Option<Event<'static>> {
         let mut slots = self.slots.as_mut().iter_mut();
         slots.find_map(|slot| {
@@ -468,6 +466,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     }
 
     /// Ends all streams without a word to the other end; reports whether any was open.
+    #[inline(never)]
     fn end_all(&mut self, why: Disconnect) -> bool {
         self.stray = None;
         let mut any = false;
@@ -529,8 +528,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
                     End::Lost(Disconnect::Refused)
                 });
             }
-            // Ours may have been written, or be about to be.
-            let owed = is_open || slot.lost || slot.state == State::Closed;
+            let owed = is_open || !slot.told;
             slot.state = if owed { State::Closed } else { State::Free };
             return Outcome::Nothing;
         }

@@ -35,7 +35,7 @@
 //!
 //! - An open stream always has its end outstanding, so both ends send their totals for as long as
 //!   it is open: a device that died is noticed while it was silent anyway.
-//! - A `close` has no payload, so the totals go right before it: only a `close` behind a `credit`
+//! - A `close` has no payload, so the totals go right before the first: only a `close` behind a `credit`
 //!   that fits is [`Event::Closed`]. An end that gives a stream up sends totals that cannot fit.
 //! - Numbers go round all 128 of a side, so what a stream left on the wire meets no later one.
 //! - Who sends a reset has no streams; so a reset that asks ends our own asking too. Else it would
@@ -83,7 +83,8 @@
 //! let event = gateway.feed(now, &mut &wire[..], &mut at_gateway);
 //! assert_eq!(event, Some(Event::Data { stream, bytes: b"hello" }));
 //! gateway.consumed(now, stream, 5);
-//! let mut wire = device.close(now, stream, &mut out)?; // totals first: the rest has come
+//! device.close(now, stream);
+//! let mut wire = device.write_due(now, clock, &mut out)?.unwrap(); // totals, and the close
 //! let event = gateway.feed(now, &mut wire, &mut at_gateway);
 //! assert_eq!(event, Some(Event::Credit { stream, credit: 512 }));
 //! let event = gateway.feed(now, &mut wire, &mut at_gateway);

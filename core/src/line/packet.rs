@@ -1,6 +1,6 @@
 //! One packet of the line, from bytes and to bytes.
 
-use cobs::{CobsEncoder, DecodeResult, DecoderState};
+use cobs::{DecodeResult, DecoderState, EncoderState, PushResult};
 use crc::{CRC_16_IBM_3740, Crc, NoTable};
 
 use super::MAX_PACKET;
@@ -66,7 +66,7 @@ impl Packet {
                     self.whole = self
                         .bytes
                         .get(..usize::from(self.len))
-                        .is_some_and(|all| sum(all, &[]) == CRC_16_IBM_3740.residue);
+                        .is_some_and(|all| sum(all) == CRC_16_IBM_3740.residue);
                     return Some(self.whole);
                 }
                 Err(_) => return Some(false),
@@ -102,25 +102,38 @@ pub(super) fn write<'o>(
     let needed = wire_len(head.len().saturating_add(rest.len()));
     let too_small = OutTooSmall { needed };
     let out = out.get_mut(..needed).ok_or(too_small)?;
-    let mut encoder = CobsEncoder::new(out);
-    for part in [head, rest, &sum(head, rest).to_be_bytes()] {
-        encoder.push(part).map_err(|_| too_small)?;
+    let [_, plain @ .., last] = out else { return Err(too_small) };
+    let (head_out, tail) = plain.split_at_mut_checked(head.len()).ok_or(too_small)?;
+    let (rest_out, _) = tail.split_at_mut_checked(rest.len()).ok_or(too_small)?;
+    head_out.copy_from_slice(head);
+    rest_out.copy_from_slice(rest);
+    if let Some((body, check)) = plain.split_last_chunk_mut() {
+        *check = sum(body).to_be_bytes();
     }
-    encoder.finalize();
-    if let [.., last] = out {
-        *last = 0;
+    *last = 0;
+    // A packet is too short for a code byte in its middle: each zero becomes the distance to the
+    // next where it stands.
+    let mut state = EncoderState::default();
+    for at in 1..needed.saturating_sub(1) {
+        let Some(byte) = out.get(at) else { break };
+        if let PushResult::ModifyFromStartAndSkip((code, distance)) = state.push(*byte) {
+            set(out, code, distance);
+        }
     }
+    let (code, distance) = state.finalize();
+    set(out, code, distance);
     Ok(out)
 }
 
-/// Returns the check of two parts, one behind the other.
-fn sum(head: &[u8], rest: &[u8]) -> u16 {
-    let mut digest = CRC.digest();
-    // One place in the code for both parts lets the compiler fold the algorithm into it.
-    for part in [head, rest] {
-        digest.update(part);
+fn set(out: &mut [u8], at: usize, byte: u8) {
+    if let Some(place) = out.get_mut(at) {
+        *place = byte;
     }
-    digest.finalize()
+}
+
+/// Returns the check of a body; of a body and its check, the algorithm's residue.
+fn sum(body: &[u8]) -> u16 {
+    CRC.checksum(body)
 }
 
 /// Returns the bytes on the wire of a packet whose kind, stream and payload take `body` bytes.
@@ -143,11 +156,11 @@ mod tests {
     #[test]
     fn the_check_is_the_catalogues() {
         // rule: LINE-1
-        assert_eq!(sum(b"1234", b"56789"), 0x29B1);
+        assert_eq!(sum(b"123456789"), 0x29B1);
         let mut out = [0xEE; 8];
         // A close of stream 4; its zero check byte, if any, would be coded.
         assert_eq!(write(&mut out, &[3, 4], &[]).unwrap().len(), 6);
-        let [high, low] = sum(&[3, 4], &[]).to_be_bytes();
+        let [high, low] = sum(&[3, 4]).to_be_bytes();
         assert_eq!(out, [5, 3, 4, high, low, 0, 0xEE, 0xEE]);
         assert_eq!(write(&mut out[..5], &[3, 4], &[]), Err(OutTooSmall { needed: 6 }));
     }
