@@ -8,8 +8,8 @@
     clippy::arithmetic_side_effects
 )]
 
+use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
-use std::time::Duration;
 
 use proptest::prelude::*;
 use triwire::line::{
@@ -128,7 +128,7 @@ impl End {
     }
 
     fn poll_at(&mut self, now: Instant) -> Vec<Said> {
-        std::iter::from_fn(|| self.line.poll(now)).map(|event| Said::of(event).0).collect()
+        core::iter::from_fn(|| self.line.poll(now)).map(|event| Said::of(event).0).collect()
     }
 
     fn due_at(&mut self, now: Instant) -> Vec<u8> {
@@ -619,7 +619,7 @@ impl World {
         for from in [0, 1] {
             self.parties[from].speak(now);
             // At the line's rate, whole packets or not.
-            let sent = std::mem::take(&mut self.parties[from].out);
+            let sent = core::mem::take(&mut self.parties[from].out);
             let sent = fault(self.parties[from].role, sent);
             self.wires[from].extend(sent);
             let count = self.wires[from].len().min(RATE);
@@ -640,7 +640,7 @@ impl World {
 
     fn restart(&mut self, which: usize) {
         let role = self.parties[which].role;
-        let old = std::mem::replace(&mut self.parties[which], Party::new(role));
+        let old = core::mem::replace(&mut self.parties[which], Party::new(role));
         self.former.push((role, old.talks));
     }
 
