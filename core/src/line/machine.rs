@@ -1,4 +1,6 @@
 //! Both ends of the line: every change of a stream's state stands here.
+//!
+//! What is called from several places and marked `inline(never)` is so for the flash it saves.
 
 use super::{
     ANSWER_BOUND, CREDIT_EVERY, Disconnect, Event, Kind, LineError, MAX_DATA, Packet, Protocol,
@@ -228,7 +230,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     /// call.
     ///
     /// # Cost
-    /// Linear in what is used of `input`, with at most one pass over the slots for each packet.
+    /// Linear in what is used of `input`, with a few passes over the slots for each packet.
     pub fn feed<'p>(
         &mut self,
         now: Instant,
