@@ -2,4 +2,8 @@
 #![no_std]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[cfg(feature = "async")]
+pub mod asynch;
 pub mod blocking;
+pub mod clock;
+mod link;

@@ -1,4 +1,5 @@
-//! One script drives the adapters over tokio, `std::io` and `embedded_io` to one transcript.
+//! One script drives the adapters over tokio, `std::io`, `embedded_io` and `embedded_io_async` to one
+//! transcript.
 //!
 //! The script cuts reads and writes as it likes, down to single bytes, interrupts them and lets
 //! them wait. Every future is dropped at its first pending and made anew, every blocking call
@@ -7,7 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -161,10 +162,26 @@ impl embedded_io::Write for Wire {
     }
 }
 
-fn polled<T>(done: Result<T, Nothing>) -> Poll<io::Result<T>> {
+fn polled<T, E: From<Nothing>>(done: Result<T, Nothing>) -> Poll<Result<T, E>> {
     match done {
         Err(Nothing::NotYet) => Poll::Pending,
         done => Poll::Ready(done.map_err(Into::into)),
+    }
+}
+
+impl embedded_io_async::Read for Wire {
+    async fn read(&mut self, out: &mut [u8]) -> Result<usize, Nothing> {
+        poll_fn(|_| polled(self.pull(out))).await
+    }
+}
+
+impl embedded_io_async::Write for Wire {
+    async fn write(&mut self, bytes: &[u8]) -> Result<usize, Nothing> {
+        poll_fn(|_| polled(self.put(bytes))).await
+    }
+
+    async fn flush(&mut self) -> Result<(), Nothing> {
+        poll_fn(|_| polled(self.show())).await
     }
 }
 
@@ -288,24 +305,60 @@ mod on_embedded {
     }
 }
 
+/// Polls one future after the other until one is ready: each that is pending is dropped, and the
+/// next one goes on. No executor, no waker.
+fn dropped_when_pending<L, T, E: std::fmt::Display>(
+    link: &mut L,
+    future: impl for<'f> Fn(&'f mut L) -> Pin<Box<dyn Future<Output = Result<T, E>> + 'f>>,
+) -> Result<T, String> {
+    loop {
+        let once = future(link).as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if let Poll::Ready(done) = once {
+            return done.map_err(|error| error.to_string());
+        }
+    }
+}
+
+mod on_embedded_async {
+    use super::*;
+    use triwire_embedded::asynch::{Rx, Tx, Wake};
+
+    impl<B: AsRef<[u8]> + AsMut<[u8]>> Receive for Rx<Wire, B> {
+        fn wait(&mut self) -> Came {
+            dropped_when_pending(self, |rx| Box::pin(Rx::wait(rx))).map(|wake| wake == Wake::Bytes)
+        }
+
+        fn lend(&mut self) -> Option<Window<'_>> {
+            self.next()
+        }
+    }
+
+    impl<W, B> Transmit for Tx<W, B>
+    where
+        W: embedded_io_async::Write<Error = Nothing>,
+        B: AsRef<[u8]> + AsMut<[u8]>,
+    {
+        fn send(&mut self, bytes: &[u8]) -> Result<(), OutTooSmall> {
+            Tx::send(self, bytes)
+        }
+
+        fn flush(&mut self) -> Result<(), String> {
+            let done = dropped_when_pending(self, |tx| Box::pin(Tx::flush(tx)));
+            assert_eq!(self.is_flushed(), done.is_ok());
+            done
+        }
+    }
+}
+
 mod on_tokio {
     use super::*;
     use triwire_std::Wake;
     use triwire_std::tokio::stream::{Rx, Tx};
 
-    /// Polls the future once.
-    fn once<T>(future: impl Future<Output = T>) -> Poll<T> {
-        pin!(future).poll(&mut Context::from_waker(Waker::noop()))
-    }
-
     impl<B: AsRef<[u8]> + AsMut<[u8]>> Receive for Rx<Wire, B> {
         fn wait(&mut self) -> Came {
-            loop {
-                // A pending future is dropped here, and the next one goes on.
-                if let Poll::Ready(done) = once(Rx::wait(self, None)) {
-                    return done.map(|wake| wake == Wake::Bytes).map_err(|error| error.to_string());
-                }
-            }
+            let woken = dropped_when_pending(self, |rx| Box::pin(Rx::wait(rx, None)));
+            woken.map(|wake| wake == Wake::Bytes)
         }
 
         fn lend(&mut self) -> Option<Window<'_>> {
@@ -319,11 +372,7 @@ mod on_tokio {
         }
 
         fn flush(&mut self) -> Result<(), String> {
-            loop {
-                if let Poll::Ready(done) = once(Tx::flush(self)) {
-                    return done.map_err(|error| error.to_string());
-                }
-            }
+            dropped_when_pending(self, |tx| Box::pin(Tx::flush(tx)))
         }
     }
 }
@@ -406,8 +455,10 @@ fn agreed(input: &[u8], steps: &[Step]) -> (Vec<Seen>, Vec<u8>) {
     }
     let on_std = run!(triwire_std::blocking);
     let on_embedded = run!(triwire_embedded::blocking);
+    let on_embedded_async = run!(triwire_embedded::asynch);
     let on_tokio = run!(triwire_std::tokio::stream);
     assert_eq!(on_std, on_embedded);
+    assert_eq!(on_std, on_embedded_async);
     assert_eq!(on_std, on_tokio);
     on_std
 }
@@ -517,6 +568,7 @@ fn what_does_not_fit_is_an_error_and_never_an_empty_read() {
     let errors = [
         starve(&mut triwire_std::blocking::Rx::new(wire(), [0; RX])).unwrap_err(),
         starve(&mut triwire_embedded::blocking::Rx::new(wire(), [0; RX])).unwrap_err(),
+        starve(&mut triwire_embedded::asynch::Rx::new(wire(), [0; RX])).unwrap_err(),
         starve(&mut triwire_std::tokio::stream::Rx::new(wire(), [0; RX])).unwrap_err(),
     ];
     assert!(errors[0].contains("does not fit"));
@@ -533,6 +585,7 @@ fn a_write_that_takes_nothing_is_an_error() {
     let errors = [
         stuck(&mut triwire_std::blocking::Tx::new(wire(), [0; TX])),
         stuck(&mut triwire_embedded::blocking::Tx::new(wire(), [0; TX])),
+        stuck(&mut triwire_embedded::asynch::Tx::new(wire(), [0; TX])),
         stuck(&mut triwire_std::tokio::stream::Tx::new(wire(), [0; TX])),
     ];
     assert!(errors.iter().all(|error| error.contains("took none")), "{errors:?}");
@@ -549,10 +602,11 @@ fn a_message_one_byte_too_long_leaves_nothing_behind() {
         assert_eq!(tx.send(&[4; TX + 1]), Err(OutTooSmall { needed: TX + 1 }));
     }
     let wire = || Wire::new(&[], &[Step::Move(7), Step::NotYet]);
-    let (a, b, c) = (wire(), wire(), wire());
+    let (a, b, c, d) = (wire(), wire(), wire(), wire());
     refused(&a, &mut triwire_std::blocking::Tx::new(a.clone(), [0; TX]));
     refused(&b, &mut triwire_embedded::blocking::Tx::new(b.clone(), [0; TX]));
-    refused(&c, &mut triwire_std::tokio::stream::Tx::new(c.clone(), [0; TX]));
+    refused(&c, &mut triwire_embedded::asynch::Tx::new(c.clone(), [0; TX]));
+    refused(&d, &mut triwire_std::tokio::stream::Tx::new(d.clone(), [0; TX]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -597,6 +651,22 @@ async fn a_timer_that_is_ready_loses_no_byte() {
     machine.finish().unwrap();
     assert_eq!(came, output);
     assert!(late > 100);
+}
+
+#[test]
+fn a_wait_of_a_caller_that_takes_nothing_reads_nothing() {
+    use triwire_embedded::asynch::{Rx, Wake};
+
+    let wire = Wire::new(&[1; 100], &[]);
+    let mut rx = Rx::new(wire.clone(), [0; RX]);
+    let poll =
+        |rx: &mut Rx<Wire, [u8; RX]>| pin!(rx.wait()).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(poll(&mut rx), Poll::Ready(Ok(Wake::Bytes)));
+    assert_eq!(poll(&mut rx), Poll::Pending);
+    assert_eq!(wire.0.borrow().input.len(), 100 - RX);
+    rx.next().unwrap().rest = &[];
+    assert_eq!(poll(&mut rx), Poll::Ready(Ok(Wake::Bytes)));
+    assert_eq!(rx.unread(), [1; RX]);
 }
 
 #[tokio::test]
