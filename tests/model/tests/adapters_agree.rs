@@ -1,5 +1,5 @@
-//! One script drives the adapters over tokio, `std::io`, `embedded_io` and `embedded_io_async` to one
-//! transcript.
+//! One script drives the adapters over tokio, `std::io`, `embedded_io` and `embedded_io_async`, and
+//! the example of a loop of one's own, to one transcript.
 //!
 //! The script cuts reads and writes as it likes, down to single bytes, interrupts them and lets
 //! them wait. Every future is dropped at its first pending and made anew, every blocking call
@@ -350,6 +350,63 @@ mod on_embedded_async {
     }
 }
 
+mod on_an_own_loop {
+    use super::*;
+    use triwire_custom_loop::{Came, Link};
+
+    /// A half that only receives, made as the adapters are.
+    pub(super) struct Rx(Link<Wire>);
+
+    /// A half that only sends.
+    pub(super) struct Tx(Link<Wire>);
+
+    impl Rx {
+        pub(super) fn new<const N: usize>(wire: Wire, _: [u8; N]) -> Self {
+            Self(Link::new(wire, N, 0))
+        }
+    }
+
+    impl Tx {
+        pub(super) fn new<const N: usize>(wire: Wire, _: [u8; N]) -> Self {
+            Self(Link::new(wire, 0, N))
+        }
+    }
+
+    impl Receive for Rx {
+        fn wait(&mut self) -> super::Came {
+            loop {
+                match self.0.fill() {
+                    Ok(Came::Nothing) => {}
+                    done => {
+                        return done
+                            .map(|came| came == Came::Bytes)
+                            .map_err(|error| error.to_string());
+                    }
+                }
+            }
+        }
+
+        fn lend(&mut self) -> Option<Window<'_>> {
+            self.0.inbox.lend()
+        }
+    }
+
+    impl Transmit for Tx {
+        fn send(&mut self, bytes: &[u8]) -> Result<(), OutTooSmall> {
+            self.0.outbox.push(bytes)
+        }
+
+        fn flush(&mut self) -> Result<(), String> {
+            loop {
+                match self.0.flush() {
+                    Ok(false) => {}
+                    done => return done.map(|_| ()).map_err(|error| error.to_string()),
+                }
+            }
+        }
+    }
+}
+
 mod on_tokio {
     use super::*;
     use triwire_std::Wake;
@@ -457,9 +514,11 @@ fn agreed(input: &[u8], steps: &[Step]) -> (Vec<Seen>, Vec<u8>) {
     let on_embedded = run!(triwire_embedded::blocking);
     let on_embedded_async = run!(triwire_embedded::asynch);
     let on_tokio = run!(triwire_std::tokio::stream);
+    let on_an_own_loop = run!(on_an_own_loop);
     assert_eq!(on_std, on_embedded);
     assert_eq!(on_std, on_embedded_async);
     assert_eq!(on_std, on_tokio);
+    assert_eq!(on_std, on_an_own_loop);
     on_std
 }
 
@@ -573,6 +632,8 @@ fn what_does_not_fit_is_an_error_and_never_an_empty_read() {
     ];
     assert!(errors[0].contains("does not fit"));
     assert!(errors.iter().all(|error| *error == errors[0]));
+    let own = starve(&mut on_an_own_loop::Rx::new(wire(), [0; RX])).unwrap_err();
+    assert!(own.contains("does not fit"));
 }
 
 #[test]
@@ -586,6 +647,7 @@ fn a_write_that_takes_nothing_is_an_error() {
         stuck(&mut triwire_std::blocking::Tx::new(wire(), [0; TX])),
         stuck(&mut triwire_embedded::blocking::Tx::new(wire(), [0; TX])),
         stuck(&mut triwire_embedded::asynch::Tx::new(wire(), [0; TX])),
+        stuck(&mut on_an_own_loop::Tx::new(wire(), [0; TX])),
         stuck(&mut triwire_std::tokio::stream::Tx::new(wire(), [0; TX])),
     ];
     assert!(errors.iter().all(|error| error.contains("took none")), "{errors:?}");
