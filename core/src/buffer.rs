@@ -117,7 +117,7 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
             self.start = 0;
             self.end = 0;
         } else if self.start > 0 && memory.len().saturating_sub(self.end) < memory.len() / 2 {
-            memory.copy_within(self.start..self.end, 0);
+            to_front(memory, self.start, self.end);
             self.end = self.end.saturating_sub(self.start);
             self.start = 0;
         }
@@ -233,9 +233,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Outbox<B> {
 
     fn compact(&mut self) {
         if self.start > 0 {
-            self.memory.as_mut().copy_within(self.start..self.end, 0);
+            to_front(self.memory.as_mut(), self.start, self.end);
             self.end = self.end.saturating_sub(self.start);
             self.start = 0;
         }
+    }
+}
+
+/// Moves the bytes from `start` to `end` to the beginning of `memory`.
+fn to_front(memory: &mut [u8], start: usize, end: usize) {
+    if start <= end && end <= memory.len() {
+        memory.copy_within(start..end, 0);
     }
 }

@@ -174,40 +174,45 @@ pub struct Piece<'i> {
 /// 16 bytes of state; payload is never copied and nothing is allocated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Decoder {
-    /// Bytes of the stream used so far; once failed, where the fault is.
-    offset: u64,
+    /// Where in the stream the frame at hand begins; once its header is whole, where it ends;
+    /// once failed, where the fault is. So a piece of payload changes nothing but `left`.
+    at: u64,
     /// Payload bytes still to come; inside a header, its length field so far; the type byte that
     /// was refused.
     left: u32,
     kind: Kind,
-    /// [`BETWEEN`] frames, 1 to 7 bytes into a header, or one of the stages below.
+    /// [`BETWEEN`] frames, up to 7 more inside a header, or one of the stages below.
     stage: u8,
     direction: Direction,
 }
 
 const _: () = assert!(size_of::<Decoder>() == 16);
 
-const BETWEEN: u8 = 0;
+/// Inside a payload; zero because it is asked for first and most.
+const REST: u8 = 0;
+const BETWEEN: u8 = 1;
 /// Behind a header, before the first byte of its payload.
-const FIRST: u8 = HEADER_SIZE as u8;
-/// Inside a payload.
-const REST: u8 = FIRST + 1;
-const UNKNOWN_TYPE: u8 = FIRST + 2;
-const WRONG_DIRECTION: u8 = FIRST + 3;
-const OVERSIZE: u8 = FIRST + 4;
-const TRUNCATED: u8 = FIRST + 5;
+const FIRST: u8 = BETWEEN + HEADER_SIZE as u8;
+const UNKNOWN_TYPE: u8 = FIRST + 1;
+const WRONG_DIRECTION: u8 = FIRST + 2;
+const OVERSIZE: u8 = FIRST + 3;
+const TRUNCATED: u8 = FIRST + 4;
 
 impl Decoder {
     /// Makes a decoder for a stream that travels in `direction`.
     #[must_use]
     pub const fn new(direction: Direction) -> Self {
-        Self { offset: 0, left: 0, kind: Kind::Exit, stage: BETWEEN, direction }
+        Self { at: 0, left: 0, kind: Kind::Exit, stage: BETWEEN, direction }
     }
 
     /// Returns how many bytes of the stream were used, or where the fault is once one was found.
     #[must_use]
     pub const fn offset(&self) -> u64 {
-        self.offset
+        match self.stage {
+            FIRST | REST => self.at.wrapping_sub(self.left as u64),
+            stage if stage < FIRST => self.at.wrapping_add(stage.wrapping_sub(BETWEEN) as u64),
+            _ => self.at,
+        }
     }
 
     /// Takes bytes and answers the next piece, advancing `input` past what it used; `Ok(None)`
@@ -221,41 +226,53 @@ impl Decoder {
     /// A few ns for each frame, whatever its size.
     #[inline]
     pub fn feed<'i>(&mut self, input: &mut &'i [u8]) -> Result<Option<Piece<'i>>, ExecError> {
+        if self.stage == REST {
+            if input.is_empty() {
+                return Ok(None);
+            }
+            return Ok(self.payload(input));
+        }
         if self.stage == BETWEEN
             && let Some((header, rest)) = input.split_first_chunk::<HEADER_SIZE>()
             && let [byte, _, _, _, a, b, c, d] = *header
             && let Some(kind) = self.accepted(byte)
-            && let len @ ..=MAX_LENGTH = u32::from_be_bytes([a, b, c, d])
+            && let left @ ..=MAX_LENGTH = u32::from_be_bytes([a, b, c, d])
         {
-            if let Some((payload, behind)) = rest.split_at_checked(len as usize) {
-                let used = (HEADER_SIZE as u64).wrapping_add(u64::from(len));
-                self.offset = self.offset.wrapping_add(used);
+            self.at = self.at.wrapping_add(HEADER_SIZE as u64).wrapping_add(u64::from(left));
+            if let Some((payload, behind)) = rest.split_at_checked(left as usize) {
                 *input = behind;
                 return Ok(Some(Piece { kind, payload, first: true, last: true }));
             }
-            self.offset = self.offset.wrapping_add(HEADER_SIZE as u64);
+            self.left = left;
             self.kind = kind;
-            self.left = len;
             self.stage = FIRST;
             *input = rest;
-        } else if self.stage < FIRST && !input.is_empty() {
+            return Ok(self.payload(input));
+        }
+        if self.stage < FIRST {
             *input = self.header_bytes(input);
         }
-        if self.stage > REST {
-            return Err(self.error());
+        match self.stage {
+            FIRST => Ok(self.payload(input)),
+            stage if stage < FIRST => Ok(None),
+            _ => Err(self.error()),
         }
-        if self.stage < FIRST || (input.is_empty() && self.left > 0) {
-            return Ok(None);
+    }
+
+    /// Takes what is there of the payload.
+    #[inline]
+    fn payload<'i>(&mut self, input: &mut &'i [u8]) -> Option<Piece<'i>> {
+        let (kind, first) = (self.kind, self.stage == FIRST);
+        if input.is_empty() && self.left > 0 {
+            return None;
         }
         let take = input.len().min(self.left as usize);
-        let (payload, rest) = input.split_at_checked(take).unwrap_or_default();
+        let (payload, rest) = input.split_at_checked(take)?;
         *input = rest;
-        self.offset = self.offset.wrapping_add(take as u64);
         self.left = self.left.wrapping_sub(take as u32);
-        let first = self.stage == FIRST;
         let last = self.left == 0;
         self.stage = if last { BETWEEN } else { REST };
-        Ok(Some(Piece { kind: self.kind, payload, first, last }))
+        Some(Piece { kind, payload, first, last })
     }
 
     /// The kind that a type byte names, where it travels in this direction.
@@ -267,6 +284,7 @@ impl Decoder {
 
     /// Takes the bytes of a header that does not stand whole in the input, or is refused; returns
     /// what is behind them.
+    #[inline]
     fn header_bytes<'i>(&mut self, input: &'i [u8]) -> &'i [u8] {
         let mut input = input;
         while self.stage < FIRST
@@ -290,12 +308,13 @@ impl Decoder {
                 self.left = (self.left << 8) | u32::from(byte);
             }
             self.stage = self.stage.wrapping_add(1);
-            self.offset = self.offset.wrapping_add(1);
         }
         // rule: EXEC-5
         if self.stage == FIRST && self.left > MAX_LENGTH {
-            self.offset = self.offset.wrapping_sub((HEADER_SIZE - LENGTH_OFFSET) as u64);
+            self.at = self.at.wrapping_add(LENGTH_OFFSET as u64);
             self.stage = OVERSIZE;
+        } else if self.stage == FIRST {
+            self.at = self.at.wrapping_add(HEADER_SIZE as u64).wrapping_add(u64::from(self.left));
         }
         input
     }
@@ -307,12 +326,14 @@ impl Decoder {
     /// declares one; the fault found before, once failed.
     // rule: EXEC-6
     pub fn finish(&mut self) -> Result<(), ExecError> {
+        let offset = self.offset();
         match self.stage {
             BETWEEN => return Ok(()),
             FIRST | REST => {}
             stage if stage < FIRST => self.left = u32::from(FIRST.wrapping_sub(stage)),
             _ => return Err(self.error()),
         }
+        self.at = offset;
         self.stage = TRUNCATED;
         Err(self.error())
     }
@@ -326,7 +347,7 @@ impl Decoder {
             (WRONG_DIRECTION, Some(kind)) => Fault::WrongDirection { kind },
             _ => Fault::UnknownType { found },
         };
-        ExecError { at: self.offset, fault }
+        ExecError { at: self.at, fault }
     }
 }
 

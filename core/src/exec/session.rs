@@ -151,7 +151,8 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> OutputReader<S> {
         let end = self.len.saturating_add(payload.len());
         let storage = self.storage.as_mut();
         let room = storage.len();
-        let Some(to) = storage.get_mut(self.len..end) else {
+        let behind = storage.get_mut(self.len..).unwrap_or_default();
+        let Some(to) = behind.get_mut(..payload.len()) else {
             // Where the record begins, however it was cut.
             let at = self.decoder.offset().saturating_sub(end as u64);
             return Err(self.fail(ExecError { at, fault: Fault::ExitTooLarge { room } }));

@@ -100,9 +100,10 @@ impl fmt::Write for Reason {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let start = usize::from(self.len);
         let kept = start_of(text, MAX_CLOSE_REASON.saturating_sub(start));
-        let end = start.saturating_add(kept.len());
-        if let Some(to) = self.bytes.get_mut(start..end) {
+        let room = self.bytes.get_mut(start..).unwrap_or_default();
+        if let Some(to) = room.get_mut(..kept.len()) {
             to.copy_from_slice(kept.as_bytes());
+            let end = start.saturating_add(kept.len());
             self.len = u8::try_from(end).unwrap_or(self.len);
         }
         if kept.len() == text.len() { Ok(()) } else { Err(fmt::Error) }

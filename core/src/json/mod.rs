@@ -128,7 +128,11 @@ impl fmt::Display for Fault {
             }
             Self::UnexpectedEnd => f.write_str("ends in the middle of a value; send it whole"),
             Self::Unexpected { expected, found } => {
-                write!(f, "expected {expected}, found {found:?}")
+                write!(f, "expected {expected}, found ")?;
+                match found {
+                    ' '..='~' => write!(f, "'{found}'"),
+                    _ => write!(f, "U+{:04X}", u32::from(*found)),
+                }
             }
             Self::TooDeep => {
                 write!(f, "more than {MAX_JSON_DEPTH} open objects and arrays; nest less")

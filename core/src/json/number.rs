@@ -114,7 +114,7 @@ impl<'i> Decimal<'i> {
         if digits.is_empty() {
             return Ok(Self { is_negative: false, digits, point: 0 });
         }
-        let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+        let (whole, fraction) = mantissa.split_once(['.']).unwrap_or((mantissa, ""));
         let point = if whole == "0" {
             let zeros = fraction.len().saturating_sub(fraction.trim_start_matches('0').len());
             0_i64.saturating_sub_unsigned(zeros as u64)

@@ -189,7 +189,11 @@ fn show_name(name: Text<'_>, is_start: bool, f: &mut fmt::Formatter<'_>) -> fmt:
         f.write_str(cut)
     } else {
         f.write_str("[\"")?;
-        shown.try_for_each(|c| write!(f, "{}", c.escape_debug()))?;
+        shown.try_for_each(|c| match c {
+            '\'' | char::REPLACEMENT_CHARACTER => f.write_char(c),
+            _ if c.is_alphanumeric() => f.write_char(c),
+            _ => write!(f, "{}", c.escape_default()),
+        })?;
         write!(f, "{cut}\"]")
     }
 }

@@ -29,7 +29,7 @@ use crate::clock::Clock;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Bytes that one connection may have buffered in the HTTP library, each way.
-const HTTP_BUFFER: usize = 64 * 1024;
+const HTTP_BUFFER: usize = 256 * 1024;
 
 pub(super) async fn serve(
     shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! Turns criterion's estimates into one table of medians and ratios.
+//! One table of medians and ratios, for all benchmarks.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -25,14 +25,34 @@ pub enum Goal {
     Faster(f64),
 }
 
-/// Renders the table, from the estimates of the run just made.
+/// The first lines of the table.
+pub const HEADINGS: &str = "| what | ours, median | peer, median | ratio | goal | |\n\
+    | --- | --- | --- | --- | --- | --- |";
+
+/// Renders a line of the table; `held` is none where there is no goal.
+#[must_use]
+pub fn row(
+    what: &str,
+    ours: &str,
+    peer: &str,
+    ratio: &str,
+    goal: &str,
+    held: Option<bool>,
+) -> String {
+    let verdict = match held {
+        Some(true) => "held",
+        Some(false) => "missed",
+        None => "",
+    };
+    format!("| {what} | {ours} | {peer} | {ratio} | {goal} | {verdict} |")
+}
+
+/// Renders the table from criterion's estimates, those of the run just made.
 ///
 /// # Errors
 /// A benchmark of a line has not run; its name is the error.
 pub fn table(lines: &[Line]) -> Result<String, String> {
-    let mut table = String::from(
-        "| what | ours, median | peer, median | ratio | goal | |\n| --- | --- | --- | --- | --- | --- |\n",
-    );
+    let mut table = format!("{HEADINGS}\n");
     for line in lines {
         let (ours, peer) = (median(line.ours)?, median(line.peer)?);
         let (ratio, goal, held) = match line.goal {
@@ -45,14 +65,8 @@ pub fn table(lines: &[Line]) -> Result<String, String> {
                 (format!("{ratio:.1} x faster"), format!("{least} x"), ratio >= least)
             }
         };
-        let _ = writeln!(
-            table,
-            "| {} | {} | {} | {ratio} | {goal} | {} |",
-            line.what,
-            time(ours),
-            time(peer),
-            if held { "held" } else { "missed" },
-        );
+        let row = row(line.what, &time(ours), &time(peer), &ratio, &goal, Some(held));
+        let _ = writeln!(table, "{row}");
     }
     Ok(table)
 }

@@ -8,7 +8,7 @@ use subtle::{Choice, ConstantTimeEq};
 
 use super::{
     Allow, Header, JSON_TYPE, Refusal, Repeated, SOCKET_VERSION, Why, host, is_media_type,
-    is_sandbox_id, items, length, only,
+    is_sandbox_id, items, length, only, split_once,
 };
 use crate::exec::request::MAX_REQUEST_BODY;
 
@@ -164,7 +164,7 @@ pub fn admit<'t, H: AsRef<str>>(
     }
     let sandbox = path
         .strip_prefix("/sandboxes/")
-        .and_then(|rest| rest.split_once('/'))
+        .and_then(|rest| split_once(rest, b'/'))
         .and_then(|(sandbox, rest)| (rest == "exec").then_some(sandbox))
         .ok_or(Why::UnknownRoute)?;
     // rule: EXEC-34
@@ -202,28 +202,29 @@ pub fn admit<'t, H: AsRef<str>>(
 
 /// Splits a target into its authority, when it is a URL, its path and its query.
 fn parts(target: &str) -> Option<(Option<&str>, &str, &str)> {
-    let (authority, rest) = match target.split_once("://") {
-        Some((scheme, rest))
-            if scheme.eq_ignore_ascii_case("http") || scheme.eq_ignore_ascii_case("https") =>
-        {
-            let (authority, rest) = rest.split_at_checked(rest.find('/')?)?;
+    let url = split_once(target, b':').and_then(|(scheme, rest)| {
+        let is_http = ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http));
+        rest.strip_prefix("//").filter(|_| is_http)
+    });
+    let (authority, rest) = match url {
+        Some(url) => {
+            let path = url.bytes().position(|byte| byte == b'/')?;
+            let (authority, rest) = url.split_at_checked(path)?;
             (Some(authority), rest)
         }
-        _ => (None, target),
+        None => (None, target),
     };
     if !rest.starts_with('/') || !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
         return None;
     }
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (path, query) = split_once(rest, b'?').unwrap_or((rest, ""));
     Some((authority, path, query))
 }
 
 /// Nothing is decoded, and the first `stdin` decides, as in servers already in the field.
 fn wants_stdin(query: &str) -> bool {
-    let mut values = query.split('&').filter_map(|pair| {
-        pair.split_once('=').and_then(|(name, value)| (name == "stdin").then_some(value))
-    });
-    values.next() == Some("1")
+    let mut pairs = query.as_bytes().split(|byte| *byte == b'&');
+    pairs.find_map(|pair| pair.strip_prefix(b"stdin=")) == Some(b"1")
 }
 
 /// The key in an `Authorization` of the scheme `Bearer`, exactly as it stands there.

@@ -6,8 +6,8 @@ const LOOPBACK_NAMES: [&str; 3] = ["127.0.0.1", "localhost", "[::1]"];
 /// Splits `name[:port]`; the port is digits of a `u16`. `None` when it is neither.
 fn split(host: &str) -> Option<(&str, Option<u16>)> {
     let name_len = match host.strip_prefix('[') {
-        Some(literal) => literal.find(']')?.saturating_add(2),
-        None => host.find(':').unwrap_or(host.len()),
+        Some(literal) => literal.bytes().position(|byte| byte == b']')?.saturating_add(2),
+        None => host.bytes().position(|byte| byte == b':').unwrap_or(host.len()),
     };
     let (name, port) = host.split_at_checked(name_len)?;
     let clean = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).map_or_else(

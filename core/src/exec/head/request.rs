@@ -3,8 +3,8 @@
 use core::fmt::Write as _;
 
 use super::{
-    Declared, Framing, HeadError, HeadScan, Headers, JSON_TYPE, MAX_HEADERS, Part, Peer, Refusal,
-    Route, SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, declared, host, is_sandbox_id, items,
+    Declared, Framing, HeadError, HeadScan, Headers, JSON_TYPE, Part, Peer, Refusal, Route,
+    SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, declared, host, is_sandbox_id, items, lines,
     write_to,
 };
 use crate::exec::body::Body;
@@ -75,7 +75,9 @@ impl RequestHead<'_> {
         if self.bearer.is_some_and(|key| key.is_empty() || !is_visible(key)) {
             return Err(HeadError::Unclean(Part::Bearer));
         }
-        let is_path = |path: &str| path.starts_with('/') && is_visible(path) && !path.contains('#');
+        let is_path = |path: &str| {
+            path.starts_with('/') && is_visible(path) && !path.bytes().any(|byte| byte == b'#')
+        };
         if !self.path.is_empty() && !is_path(self.path) {
             return Err(HeadError::Unclean(Part::Path));
         }
@@ -91,7 +93,11 @@ impl RequestHead<'_> {
                 out.write_str(self.path)?;
             }
             if self.mode == Mode::Hijack {
-                out.write_str(if self.path.contains('?') { "&stdin=1" } else { "?stdin=1" })?;
+                out.write_str(if self.path.bytes().any(|byte| byte == b'?') {
+                    "&stdin=1"
+                } else {
+                    "?stdin=1"
+                })?;
             }
             write!(out, " HTTP/1.1\r\nHost: {}\r\n", self.host)?;
             if let Some(key) = self.bearer {
@@ -190,21 +196,17 @@ impl HeadScan {
             return Ok(None);
         }
         let bytes = window.get(self.start..).unwrap_or_default();
-        let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut parsed = httparse::Request::new(&mut lines);
-        let len = match parsed.parse(bytes).map_err(Unparsed::from) {
-            Ok(httparse::Status::Complete(len)) => len,
-            Ok(httparse::Status::Partial) if window_is_full => {
-                return Err(Why::HeadTooLarge.into());
-            }
-            Ok(httparse::Status::Partial) => return Ok(None),
+        let parsed = match lines::request(bytes) {
+            Ok(parsed) => parsed,
+            Err(Unparsed::Partial) if window_is_full => return Err(Why::HeadTooLarge.into()),
+            Err(Unparsed::Partial) => return Ok(None),
             Err(Unparsed::TooManyHeaders) => return Err(Why::TooManyHeaders.into()),
             Err(Unparsed::Malformed(what)) => return Err(Why::Malformed(what).into()),
         };
-        let headers = Headers::of_head(bytes.get(..len).unwrap_or_default());
+        let headers = Headers::of_head(bytes.get(..parsed.len).unwrap_or_default());
         let framing = match declared(headers) {
             Declared::Nothing => Framing::Length(0),
-            Declared::Framing(Framing::Chunked) if parsed.version == Some(0) => {
+            Declared::Framing(Framing::Chunked) if parsed.is_old => {
                 return Err(Why::Length.into());
             }
             Declared::Framing(framing) => framing,
@@ -213,10 +215,10 @@ impl HeadScan {
             Declared::UnknownCoding => return Err(Why::TransferCoding.into()),
         };
         Ok(Some(ParsedRequest {
-            method: parsed.method.unwrap_or_default(),
-            target: parsed.path.unwrap_or_default(),
+            method: parsed.method,
+            target: parsed.target,
             framing,
-            len: self.start.saturating_add(len),
+            len: self.start.saturating_add(parsed.len),
             headers,
         }))
     }

@@ -4,7 +4,7 @@ use core::fmt::{self, Write as _};
 
 use super::{
     Declared, Framing, HeadScan, Headers, JSON_TYPE, MAX_ERROR_BODY, MAX_HEADERS, Malformed,
-    STREAM_TYPE, Unparsed, declared, is_media_type, items, write_to,
+    STREAM_TYPE, Unparsed, declared, is_media_type, items, lines, write_to,
 };
 use crate::OutTooSmall;
 use crate::exec::body::Body;
@@ -297,19 +297,14 @@ impl HeadScan {
     ) -> Result<Option<ResponseHead<'w>>, HeadError> {
         while self.is_due(window, window_is_full) {
             let bytes = window.get(self.start..).unwrap_or_default();
-            let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
-            let mut parsed = httparse::Response::new(&mut lines);
-            let len = match parsed.parse(bytes).map_err(Unparsed::from) {
-                Ok(httparse::Status::Complete(len)) => len,
-                Ok(httparse::Status::Partial) if window_is_full => {
-                    return Err(HeadError::TooLarge);
-                }
-                Ok(httparse::Status::Partial) => return Ok(None),
+            let (status, len) = match lines::response(bytes) {
+                Ok(parsed) => parsed,
+                Err(Unparsed::Partial) if window_is_full => return Err(HeadError::TooLarge),
+                Err(Unparsed::Partial) => return Ok(None),
                 Err(Unparsed::TooManyHeaders) => return Err(HeadError::TooManyHeaders),
                 Err(Unparsed::Malformed(what)) => return Err(HeadError::Malformed(what)),
             };
             let end = self.start.saturating_add(len);
-            let status = parsed.code.unwrap_or_default();
             if matches!(status, 100..=199) && status != 101 {
                 self.pass(end);
                 continue;

@@ -613,19 +613,49 @@ proptest! {
     }
 
     #[test]
-    fn headers_are_httparses(bytes in proptest::collection::vec(
-        proptest::sample::select(&b"aB:\r\n \t,;\"\x80\x00"[..]), 0..60)) {
-        let wire = [&b"GET / HTTP/1.1\r\n"[..], &bytes, b"\r\n\r\n"].concat();
-        let mut lines = [httparse::EMPTY_HEADER; MAX_HEADERS];
-        let mut reference = httparse::Request::new(&mut lines);
-        match (reference.parse(&wire), request(&wire, false)) {
-            (Ok(httparse::Status::Complete(len)), Ok(Some(parsed))) => {
-                prop_assert_eq!(len, parsed.len);
-                let ours: Vec<_> = parsed.headers.map(|h| (h.name, h.value)).collect();
+    fn requests_are_httparses(
+        start in proptest::sample::select(&["GET / HTTP/1.1\r\n", "\r\n\nP", "", "GET / HTTP/1."][..]),
+        bytes in proptest::collection::vec(
+            proptest::sample::select(&b"aB:\r\n\r\n \t,;\"\x80\x00/H1"[..]), 0..60),
+        end in proptest::sample::select(&["\r\n\r\n", "\n", " / HTTP/1.0\na:\n\n"][..]),
+    ) {
+        // rule: EXEC-37
+        let wire = [start.as_bytes(), &bytes, end.as_bytes()].concat();
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut reference = httparse::Request::new(&mut headers);
+        let theirs = reference.parse(&wire);
+        match (theirs, lines::request(&wire)) {
+            (Ok(httparse::Status::Complete(len)), Ok(ours)) => {
+                prop_assert_eq!(len, ours.len);
+                prop_assert_eq!(reference.method, Some(ours.method));
+                prop_assert_eq!(reference.path, Some(ours.target));
+                prop_assert_eq!(reference.version == Some(0), ours.is_old);
+                let ours: Vec<_> =
+                    Headers::of_head(wire[..len].trim_ascii_start()).map(|h| (h.name, h.value)).collect();
                 let theirs: Vec<_> = reference.headers.iter().map(|h| (h.name, h.value)).collect();
                 prop_assert_eq!(ours, theirs);
             }
-            (reference, ours) => prop_assert!(reference.is_err() && ours.is_err()),
+            (theirs, ours) => prop_assert_eq!(unparsed(theirs), ours.err()),
+        }
+    }
+
+    #[test]
+    fn responses_are_httparses(
+        start in proptest::sample::select(&["HTTP/1.1 ", "\r\nHTTP/1.1 200", "HTTP/1", ""][..]),
+        bytes in proptest::collection::vec(
+            proptest::sample::select(&b"aB:\r\n\r\n \t,;\"\x80\x00/H12.0"[..]), 0..60),
+        end in proptest::sample::select(&["\r\n\r\n", "\n", " 404\na:\n\n"][..]),
+    ) {
+        // rule: EXEC-37
+        let wire = [start.as_bytes(), &bytes, end.as_bytes()].concat();
+        let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+        let mut reference = httparse::Response::new(&mut headers);
+        let theirs = reference.parse(&wire);
+        match (theirs, lines::response(&wire)) {
+            (Ok(httparse::Status::Complete(len)), Ok((status, ours))) => {
+                prop_assert_eq!((reference.code, len), (Some(status), ours));
+            }
+            (theirs, ours) => prop_assert_eq!(unparsed(theirs), ours.err()),
         }
     }
 
@@ -637,4 +667,33 @@ proptest! {
         let _ = ask("POST", &text, &[(&text, &text)]);
         let _ = ask("GET", "/sandboxes/local/exec", &[("Upgrade", &text)]);
     }
+}
+
+#[test]
+fn headers_are_counted_as_httparse_counts() {
+    for count in MAX_HEADERS - 1..MAX_HEADERS + 2 {
+        let wire = String::from("GET / HTTP/1.1\r\n") + &"a: b\r\n".repeat(count);
+        for end in ["", "\r\n", "\x00"] {
+            let wire = wire.clone() + end;
+            let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
+            let theirs = httparse::Request::new(&mut headers).parse(wire.as_bytes());
+            let ours = lines::request(wire.as_bytes());
+            assert_eq!(unparsed(theirs), ours.err(), "{count} headers, then {end:?}");
+        }
+    }
+}
+
+/// What httparse says of bytes that are no whole head, in our words.
+fn unparsed(theirs: httparse::Result<usize>) -> Option<Unparsed> {
+    use httparse::Error;
+    Some(match theirs {
+        Ok(httparse::Status::Complete(_)) => return None,
+        Ok(httparse::Status::Partial) => Unparsed::Partial,
+        Err(Error::TooManyHeaders) => Unparsed::TooManyHeaders,
+        Err(Error::HeaderName) => Malformed::HeaderName.into(),
+        Err(Error::HeaderValue) => Malformed::HeaderValue.into(),
+        Err(Error::NewLine) => Malformed::LineEnd.into(),
+        Err(Error::Version) => Malformed::Version.into(),
+        Err(Error::Status | Error::Token) => Malformed::FirstLine.into(),
+    })
 }
