@@ -1,0 +1,14 @@
+//! Lays out the programs that QEMU runs; the link proof is laid out by the linker alone.
+
+use std::{env, fs, path::PathBuf};
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::copy("memory.x", out.join("memory.x")).expect("memory.x stands beside this file");
+    println!("cargo:rerun-if-changed=memory.x");
+    println!("cargo:rustc-link-search={}", out.display());
+    for program in ["empty", "frames", "session", "guest", "guest-keys", "client", "together"] {
+        println!("cargo:rustc-link-arg-bin=size-{program}=-Tlink.x");
+        println!("cargo:rustc-link-arg-bin=size-{program}=--nmagic");
+    }
+}
