@@ -222,7 +222,7 @@ fn parts(target: &str) -> Option<(Option<&str>, &str, &str)> {
 }
 
 /// Nothing is decoded, and the first `stdin` decides, as in servers already in the field.
-fn wants_stdin(query: &str) -> bool {
+pub(super) fn wants_stdin(query: &str) -> bool {
     let mut pairs = query.as_bytes().split(|byte| *byte == b'&');
     pairs.find_map(|pair| pair.strip_prefix(b"stdin=")) == Some(b"1")
 }

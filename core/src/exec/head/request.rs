@@ -5,7 +5,7 @@ use core::fmt::Write as _;
 use super::{
     Declared, Framing, HeadError, HeadScan, Headers, JSON_TYPE, Part, Peer, Refusal, Route,
     SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, declared, host, is_sandbox_id, items, lines,
-    write_to,
+    split_once, write_to,
 };
 use crate::exec::body::Body;
 use crate::exec::request::MAX_REQUEST_BODY;
@@ -41,7 +41,7 @@ pub struct RequestHead<'r> {
     /// used by [`Mode::Socket`], whose request is the first message.
     pub content_length: Option<usize>,
     /// The path of the exec route, `/sandboxes/{id}/exec` when empty: a server behind a gateway
-    /// may stand beneath a longer one.
+    /// may stand beneath a longer one. [`Mode::Hijack`] adds `stdin=1` unless that is there.
     pub path: &'r str,
 }
 
@@ -92,7 +92,8 @@ impl RequestHead<'_> {
             } else {
                 out.write_str(self.path)?;
             }
-            if self.mode == Mode::Hijack {
+            let (_, query) = split_once(self.path, b'?').unwrap_or_default();
+            if self.mode == Mode::Hijack && !admit::wants_stdin(query) {
                 out.write_str(if self.path.bytes().any(|byte| byte == b'?') {
                     "&stdin=1"
                 } else {

@@ -323,6 +323,9 @@ fn request_heads_are_written_exactly() {
     head.path = "/api/exec?v=1";
     let wire = head.write(&mut out).unwrap();
     assert!(wire.starts_with(b"POST /api/exec?v=1&stdin=1 HTTP/1.1\r\n"));
+    head.path = "/exec?stdin=1";
+    let wire = head.write(&mut out).unwrap();
+    assert!(wire.starts_with(b"POST /exec?stdin=1 HTTP/1.1\r\n"));
     head.mode = Mode::Socket { key: KEY };
     head.path = "";
     let wire = head.write(&mut out).unwrap();
