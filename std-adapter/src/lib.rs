@@ -6,10 +6,14 @@ pub mod blocking;
 pub mod client;
 pub mod clock;
 pub mod entropy;
+#[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
+mod exchange;
 #[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
 pub mod record;
+#[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
+mod secret;
 #[cfg(feature = "server")]
 pub mod server;
 #[cfg(feature = "tokio")]

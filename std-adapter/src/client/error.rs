@@ -10,6 +10,7 @@ use triwire::exec::result::STATUS_FAILURE;
 use triwire::exec::socket::{Close, Lost, LostCause};
 use triwire::exec::{ExecError, Fault};
 
+use crate::exchange::NoAnswer;
 use crate::tokio::socket;
 
 /// Why a command could not be asked for, or how its session failed.
@@ -258,6 +259,15 @@ impl Error for ClientError {
 impl From<HeadError> for ClientError {
     fn from(error: HeadError) -> Self {
         Self::Head(error)
+    }
+}
+
+impl From<NoAnswer> for ClientError {
+    fn from(error: NoAnswer) -> Self {
+        match error {
+            NoAnswer::Head(error) => Self::Head(error),
+            NoAnswer::Ended(source) => Self::NoAnswer { source: source.map(Arc::new) },
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use zeroize::Zeroizing;
 
 use super::ClientError;
 use crate::Wake;
+use crate::exchange::on_one_line;
 use crate::tokio::{socket, stream};
 
 /// Room for the bytes that were read and are not yet used.
@@ -220,11 +221,6 @@ impl SocketLink {
         }
         Poll::Ready(Ok(Arrived::Bytes))
     }
-}
-
-/// Shows a peer's text on one line: what it holds must not steer a terminal.
-pub(super) fn on_one_line(text: impl Iterator<Item = char>) -> String {
-    text.map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// What a close frame without a code counts as (RFC 6455, 7.1.5).

@@ -44,7 +44,6 @@ mod connect;
 mod error;
 mod link;
 mod output;
-mod secret;
 mod session;
 
 use std::fmt;
@@ -55,9 +54,9 @@ use url::{Host, Url};
 
 pub use self::error::{ClientError, UrlError};
 pub use self::output::{Collected, OutputStream, OwnedOutput};
-pub use self::secret::Secret;
 pub use self::session::{Session, Turn};
 use crate::record::ExecRequest;
+pub use crate::secret::Secret;
 
 /// Where a gateway listens unless told otherwise.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7878";

@@ -7,8 +7,14 @@
 //!                                                  <─ drop ────────  client gone: kill
 //! ```
 //!
-//! A virtual machine, a container or a device on a serial line is a guest by implementing the two
-//! traits; `ProcessGuest` is the one of this crate (feature `guest`, Linux only).
+//! The guests of this crate (feature `guest`, Linux only):
+//!
+//! | guest | its commands run |
+//! | --- | --- |
+//! | `ProcessGuest` | as processes of this machine |
+//! | `TcpGuest`, `UnixGuest` | behind a socket whose other end speaks the hijacked transport: an agent in a virtual machine, a container, another gateway |
+//!
+//! Anything else is a guest by implementing the two traits.
 //!
 //! ```
 //! # #[cfg(not(feature = "guest"))]
@@ -44,6 +50,8 @@ compile_error!(
 );
 
 #[cfg(all(feature = "guest", target_os = "linux"))]
+mod asked;
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod child;
 #[cfg(all(feature = "guest", target_os = "linux"))]
 mod process;
@@ -53,6 +61,8 @@ mod running;
 mod rusage;
 #[cfg(all(feature = "guest", target_os = "linux"))]
 mod signal;
+#[cfg(all(feature = "guest", target_os = "linux"))]
+mod socket;
 
 use std::fmt;
 use std::future::Future;
@@ -63,8 +73,12 @@ use bytes::Bytes;
 
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use process::ProcessGuest;
+#[cfg(all(feature = "guest", target_os = "linux"))]
+pub use socket::{TcpGuest, UnixGuest};
 
 use crate::record::{ExecRequest, ExecResult};
+#[cfg(all(feature = "guest", target_os = "linux"))]
+pub use crate::secret::Secret;
 
 /// What [`Guest::start`] returns.
 pub type Starting<'g> =

@@ -199,6 +199,12 @@ impl<W, B: AsRef<[u8]> + AsMut<[u8]>> Tx<W, B> {
         self.outbox.room() >= count
     }
 
+    /// Returns the bytes that wait here.
+    #[must_use]
+    pub fn unsent(&self) -> &[u8] {
+        self.outbox.unsent()
+    }
+
     /// Returns the room behind what waits, for a machine to write into; all of the buffer when
     /// nothing waits. [`filled`](Self::filled) keeps what was written.
     pub fn space(&mut self) -> &mut [u8] {

@@ -29,7 +29,7 @@ impl Secret {
         Ok(Self::new(text.trim()))
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 }
