@@ -13,6 +13,7 @@
 //! | --- | --- |
 //! | `ProcessGuest` | as processes of this machine |
 //! | `TcpGuest`, `UnixGuest` | behind a socket whose other end speaks the hijacked transport: an agent in a virtual machine, a container, another gateway |
+//! | `SerialGuest` | on a device at a serial port, over the numbered streams of `triwire::line` |
 //!
 //! Anything else is a guest by implementing the two traits.
 //!
@@ -60,6 +61,8 @@ mod running;
 #[cfg(all(feature = "guest", target_os = "linux"))]
 mod rusage;
 #[cfg(all(feature = "guest", target_os = "linux"))]
+mod serial;
+#[cfg(all(feature = "guest", target_os = "linux"))]
 mod signal;
 #[cfg(all(feature = "guest", target_os = "linux"))]
 mod socket;
@@ -73,6 +76,8 @@ use bytes::Bytes;
 
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use process::ProcessGuest;
+#[cfg(all(feature = "guest", target_os = "linux"))]
+pub use serial::SerialGuest;
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use socket::{TcpGuest, UnixGuest};
 
