@@ -31,9 +31,25 @@ A config file:
   hosts = [\"gateway.example\"]             # Host names beyond this machine's own
   key_file = \"keys\"                       # one key a line, at least 16 characters; # comments
 
-  [sandboxes.build]
+  [sandboxes.build]                       # processes of this machine: kind = \"process\"
   root = \"/srv/build\"
-  inherit_env = false
+  inherit_env = false                     # true hands on the gateway's whole environment
+
+  [sandboxes.vm]                          # a peer that speaks the hijacked transport itself
+  kind = \"tcp\"
+  address = \"10.0.0.2:7878\"
+  path = \"/exec?stdin=1\"                # where it serves commands; this is the default
+  key_file = \"vm-key\"                   # without one, no key is sent
+
+  [sandboxes.agent]                       # the same behind a unix socket
+  kind = \"unix\"
+  socket = \"/run/agent.sock\"            # path and key_file too
+
+  [sandboxes.mcu]                         # a device at a serial port: a tty or a pty
+  kind = \"serial\"
+  device = \"/dev/ttyUSB0\"               # one sandbox for each device
+  speed = 115200                          # bits per second; this is the default
+  flow_control = false                    # true uses RTS and CTS; path and key_file too
 
 Without a config there is one sandbox, `local`, and a key made at the first start. Key files are
 read again when they change: removing the last key admits nobody. Commands see this machine's

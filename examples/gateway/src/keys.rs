@@ -169,7 +169,8 @@ pub(crate) fn for_client(
     }
 }
 
-fn first(path: &Path) -> Result<Key, Failure> {
+/// Reads the first key of a file, whatever its length.
+pub(crate) fn first(path: &Path) -> Result<Key, Failure> {
     let failed =
         |why: &dyn fmt::Display| Failure::new(format!("the key file {} {why}", path.display()));
     let text = fs::read_to_string(path)

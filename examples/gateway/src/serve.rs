@@ -10,10 +10,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
-use triwire_std::guest::ProcessGuest;
+use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Keys, Server};
 
 use crate::cli::{LogFormat, ServeArgs};
+use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
 use crate::failure::{Failure, Outcome};
 use crate::keys::{self, KeyFile};
@@ -62,20 +63,14 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     let mut words = Vec::new();
     let mut builder = Server::builder().hosts(settings.hosts.value.iter().cloned());
     for sandbox in &settings.sandboxes {
-        let (sandbox, made_by_us) = (&sandbox.value, sandbox.origin == Origin::Default);
-        let failed = |error: io::Error| {
-            let root = sandbox.root.display();
-            Failure::new(format!("the sandbox {} cannot use {root}: {error}", sandbox.name))
-        };
-        if made_by_us {
-            keys::make_folder(&sandbox.root).map_err(failed)?;
-        }
-        let guest =
-            ProcessGuest::new(&sandbox.root).map_err(failed)?.inherit_env(sandbox.inherit_env);
-        builder = builder.sandbox(&sandbox.name, Arc::new(guest));
-        words.push(format!("sandbox {}: {}", sandbox.name, sandbox.root.display()));
+        let made_by_us = sandbox.origin == Origin::Default;
+        builder = builder.sandbox(&sandbox.value.name, guest(&sandbox.value, made_by_us)?);
+        words.push(format!("sandbox {}: {}", sandbox.value.name, sandbox.value.place));
     }
-    words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
+    let is_process = |sandbox: &Sandbox| matches!(sandbox.place, Place::Process { .. });
+    if settings.sandboxes.iter().any(|sandbox| is_process(&sandbox.value)) {
+        words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
+    }
 
     if args.insecure_no_auth {
         words.push("no key needed: everybody on this machine can run commands here".into());
@@ -95,8 +90,11 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         builder = builder.keys(keys.clone());
         tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
     }
-    let name = &settings.sandboxes[0].value.name;
-    words.push(format!("try: {} {name} -- uname -a", exec_line(settings, address)));
+    let first = &settings.sandboxes[0].value;
+    // What runs elsewhere may be no system of programs.
+    let command = if is_process(first) { "uname -a" } else { "COMMAND" };
+    let line = exec_line(settings, address);
+    words.push(format!("try: {line} {} -- {command}", first.name));
     words.push(format!("listening on {address}"));
     let mut stdout = io::stdout().lock();
     // Whoever started it may not read it.
@@ -112,6 +110,53 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         .map_err(|error| Failure::new(format!("serving ended: {error}")))?;
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// Makes the guest of a sandbox. Its folder must be there, unless it is ours to make.
+fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure> {
+    let name = &sandbox.name;
+    let key = match sandbox.place.link().and_then(|link| link.key_file.as_deref()) {
+        Some(path) => Some(keys::first(path).map_err(|failure| {
+            Failure::new(format!("the sandbox {name} cannot use its key_file: {failure}"))
+        })?),
+        None => None,
+    };
+    // Each kind sets what it is given, by the same names.
+    macro_rules! linked {
+        ($guest:expr, $link:expr) => {{
+            let mut guest = $guest;
+            if let Some(path) = &$link.path {
+                guest = guest.path(path);
+            }
+            if let Some(key) = &key {
+                guest = guest.key(key.expose());
+            }
+            guest
+        }};
+    }
+    Ok(match &sandbox.place {
+        Place::Process { root, inherit_env } => {
+            let failed = |error: io::Error| {
+                let root = root.display();
+                Failure::new(format!("the sandbox {name} cannot use {root}: {error}"))
+            };
+            if made_by_us {
+                keys::make_folder(root).map_err(failed)?;
+            }
+            Arc::new(ProcessGuest::new(root).map_err(failed)?.inherit_env(*inherit_env))
+        }
+        Place::Tcp { address, link } => Arc::new(linked!(TcpGuest::new(address), link)),
+        Place::Unix { socket, link } => Arc::new(linked!(UnixGuest::new(socket), link)),
+        Place::Serial { device, speed, flow_control, link } => {
+            let mut guest = linked!(SerialGuest::new(device), link).flow_control(*flow_control);
+            if let Some(speed) = speed {
+                guest = guest.speed(*speed);
+            }
+            // The log tells at once what is wrong with it.
+            guest.connect();
+            Arc::new(guest)
+        }
+    })
 }
 
 /// The line that reaches this gateway: what the client finds by itself is left out.

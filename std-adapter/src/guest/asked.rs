@@ -24,8 +24,8 @@ use crate::record::{ExecRequest, ExecResult};
 use crate::secret::Secret;
 use crate::tokio::stream::{Rx, Tx};
 
-/// Where guests serve commands unless told otherwise.
-pub(super) const DEFAULT_PATH: &str = "/exec?stdin=1";
+/// Where guests behind a link are asked for commands unless told otherwise.
+pub const DEFAULT_PATH: &str = "/exec?stdin=1";
 
 /// How long a guest may take to answer with its head. Our choice: nothing runs meanwhile, and
 /// somebody waits.

@@ -75,9 +75,11 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 #[cfg(all(feature = "guest", target_os = "linux"))]
+pub use asked::DEFAULT_PATH;
+#[cfg(all(feature = "guest", target_os = "linux"))]
 pub use process::ProcessGuest;
 #[cfg(all(feature = "guest", target_os = "linux"))]
-pub use serial::SerialGuest;
+pub use serial::{DEFAULT_SPEED, SerialGuest};
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use socket::{TcpGuest, UnixGuest};
 

@@ -107,6 +107,8 @@ impl Device {
 
 /// How many bytes of a stream the device holds.
 const WINDOW: u16 = 512;
+/// Bytes that it writes at once.
+const OUTBOX: usize = 2048;
 
 struct Engine {
     receiver: Receiver,
@@ -162,16 +164,18 @@ impl Engine {
                 self.ended(event);
             }
             self.produce(now);
+            let is_full = self.wire.len() >= OUTBOX;
             self.write().await;
             let deadline = self.line.deadline().unwrap_or(Instant::from_micros(u64::MAX));
             let until = self.clock.to_tokio(deadline);
             let soon = tokio::time::Instant::now() + Duration::from_millis(1);
+            let until = if is_full { tokio::time::Instant::now() } else { until.max(soon) };
             tokio::select! {
                 ready = self.receiver.readable() => {
                     ready.unwrap();
                     self.read();
                 }
-                () = tokio::time::sleep_until(until.max(soon)) => {}
+                () = tokio::time::sleep_until(until) => {}
                 order = orders.recv() => match order {
                     None => std::future::pending().await,
                     Some(Order::Hang) => std::future::pending().await,
@@ -247,7 +251,7 @@ impl Engine {
 
     fn produce(&mut self, now: Instant) {
         let mut packet = [0; 256];
-        while self.wire.len() < 2048 {
+        while self.wire.len() < OUTBOX {
             if let Some(due) = self.line.write_due(now, UnixMillis::default(), &mut packet).unwrap()
             {
                 self.wire.extend_from_slice(due);

@@ -8,6 +8,10 @@
 //! [sandboxes.build]
 //! root = "/srv/build"
 //! inherit_env = false
+//!
+//! [sandboxes.vm]             # the kinds and their fields: the module `sandbox`
+//! kind = "tcp"
+//! address = "10.0.0.2:7878"
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,7 +22,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Origin, Sandbox, beside};
+use super::sandbox::{Place, Sandbox, Table, Wrong};
+use super::{Origin, beside};
 use crate::failure::Failure;
 
 /// A value and the line it stands on, counted from 1, with its column.
@@ -48,15 +53,7 @@ struct Tables {
     #[serde(default)]
     key_files: Vec<Spanned<PathBuf>>,
     #[serde(default)]
-    sandboxes: BTreeMap<Spanned<String>, SandboxTable>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SandboxTable {
-    root: Spanned<PathBuf>,
-    #[serde(default)]
-    inherit_env: bool,
+    sandboxes: BTreeMap<Spanned<String>, Table>,
 }
 
 impl File {
@@ -110,14 +107,25 @@ impl File {
                 let why = "a sandbox's name is 1 to 64 letters, digits, - and _";
                 return Err(file.wrong(&at, &field, why));
             }
-            let root = locate(text, table.root);
-            let folder = beside(path, &root.value);
-            if !folder.is_dir() {
-                let why = format!("{} is no folder; make it, or name another", folder.display());
-                return Err(file.wrong(&root, &format!("{field}.root"), why));
+            let place = table.place(|path_in| beside(path, path_in)).map_err(|wrong| {
+                let Wrong { field: own, at: start, why } = wrong;
+                let field = if own.is_empty() { field.clone() } else { format!("{field}.{own}") };
+                let at = start.map_or(at.clone(), |start| {
+                    let (line, column) = position(text, start);
+                    Located { value: (), line, column }
+                });
+                file.wrong(&at, &field, why)
+            })?;
+            if let Some(other) =
+                file.sandboxes.iter().find(|other| shares(&other.value.place, &place))
+            {
+                let why = format!(
+                    "{place} is the sandbox {}'s; one serial device is one sandbox",
+                    other.value.name
+                );
+                return Err(file.wrong(&at, &format!("{field}.device"), why));
             }
-            let value = Sandbox { name, root: folder, inherit_env: table.inherit_env };
-            file.sandboxes.push(Located { value, line, column });
+            file.sandboxes.push(Located { value: Sandbox { name, place }, line, column });
         }
         Ok(file)
     }
@@ -136,6 +144,17 @@ impl File {
     pub(crate) fn origin<T>(&self, at: &Located<T>) -> Origin {
         Origin::File { path: self.path.clone(), line: at.line }
     }
+}
+
+/// Reports whether two sandboxes would keep each other from a serial device.
+fn shares(one: &Place, other: &Place) -> bool {
+    let real = |place: &Place| match place {
+        Place::Serial { device, .. } => {
+            Some(device.canonicalize().unwrap_or_else(|_| device.clone()))
+        }
+        _ => None,
+    };
+    real(one).is_some_and(|device| Some(device) == real(other))
 }
 
 fn locate<T>(text: &str, spanned: Spanned<T>) -> Located<T> {
@@ -181,6 +200,7 @@ fn path(table: &DeTable<'_>, span: &Range<usize>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::sandbox::Link;
 
     fn refused(text: &str) -> String {
         File::parse(Path::new("t.toml"), text).unwrap_err().to_string()
@@ -203,7 +223,53 @@ mod tests {
             ),
             (
                 "[sandboxes.a]\ninherit_env = true\n",
-                "t.toml:1:1: sandboxes.a: missing field `root`",
+                "t.toml:1:12: sandboxes.a: missing field `root`, which kind = \"process\" needs",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"vm\"\n",
+                "t.toml:2:8: sandboxes.a.kind: unknown variant `vm`, expected one of `process`",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"tcp\"\n",
+                "t.toml:1:12: sandboxes.a: missing field `address`, which kind = \"tcp\" needs",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"tcp\"\naddress = \"10.0.0.2\"\n",
+                "t.toml:3:11: sandboxes.a.address: expected a name or an IP address with a port",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"tcp\"\naddress = \"a b:1\"\n",
+                "t.toml:3:11: sandboxes.a.address: expected a name",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"unix\"\nsocket = \"s\"\nroot = \"/\"\n",
+                "t.toml:4:8: sandboxes.a.root: a sandbox of kind \"unix\" has none; remove it, \
+                 or say kind = \"process\"",
+            ),
+            (
+                "[sandboxes.a]\nroot = \"/\"\npath = \"/exec\"\n",
+                "t.toml:3:8: sandboxes.a.path: a sandbox of kind \"process\" has none",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"unix\"\nsocket = \"s\"\npath = \"exec\"\n",
+                "t.toml:4:8: sandboxes.a.path: the path is malformed",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"unix\"\nsocket = \"s\"\npath = \"\"\n",
+                "t.toml:4:8: sandboxes.a.path: the path is malformed",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"serial\"\ndevice = \"/d\"\nspeed = 0\n",
+                "t.toml:4:9: sandboxes.a.speed: expected bits per second",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"serial\"\ndevice = \"/d\"\nspeed = \"fast\"\n",
+                "t.toml:4:9: sandboxes.a.speed: ",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"serial\"\ndevice = \"/d\"\n\
+                 [sandboxes.b]\nkind = \"serial\"\ndevice = \"/d\"\n",
+                "t.toml:4:12: sandboxes.b.device: serial /d is the sandbox a's",
             ),
             ("[sandboxes.\"a b\"]\nroot = \"/\"\n", "t.toml:1:12: sandboxes.a b: "),
             ("[sandboxes.a]\nroot = \"/no/such/folder\"\n", "t.toml:2:8: sandboxes.a.root: "),
@@ -223,5 +289,26 @@ mod tests {
         let paths: Vec<_> = file.key_files.iter().map(|path| path.value.as_path()).collect();
         assert_eq!(paths, [Path::new("/etc/k"), Path::new("/m")]);
         assert_eq!(file.sandboxes[0].value.name, "a");
+    }
+
+    #[test]
+    fn each_kind_is_read_with_its_fields() {
+        let text = "[sandboxes.a]\nkind = \"tcp\"\naddress = \"vm:7878\"\nkey_file = \"k\"\n\
+                    [sandboxes.b]\nkind = \"unix\"\nsocket = \"s\"\npath = \"/v1/exec\"\n\
+                    [sandboxes.c]\nkind = \"serial\"\ndevice = \"/dev/ttyUSB0\"\n\
+                    speed = 921600\nflow_control = true\n";
+        let file = File::parse(Path::new("/etc/t.toml"), text).unwrap();
+        let places: Vec<_> = file.sandboxes.iter().map(|sandbox| &sandbox.value.place).collect();
+        let link = Link { path: None, key_file: Some("/etc/k".into()) };
+        assert_eq!(places[0], &Place::Tcp { address: "vm:7878".into(), link });
+        let link = Link { path: Some("/v1/exec".into()), key_file: None };
+        assert_eq!(places[1], &Place::Unix { socket: "/etc/s".into(), link });
+        let serial = Place::Serial {
+            device: "/dev/ttyUSB0".into(),
+            speed: Some(921_600),
+            flow_control: true,
+            link: Link::default(),
+        };
+        assert_eq!(places[2], &serial);
     }
 }

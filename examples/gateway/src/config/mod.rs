@@ -1,6 +1,7 @@
 //! Settings: flags before variables before the config file before defaults, each with its origin.
 
 pub(crate) mod file;
+pub(crate) mod sandbox;
 pub(crate) mod show;
 
 use std::fmt;
@@ -11,6 +12,7 @@ use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
 use file::File;
+use sandbox::{Place, Sandbox};
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,14 +48,6 @@ impl<T> Setting<T> {
     const fn new(value: T, origin: Origin) -> Self {
         Self { value, origin }
     }
-}
-
-/// A place to run commands in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Sandbox {
-    pub(crate) name: String,
-    pub(crate) root: PathBuf,
-    pub(crate) inherit_env: bool,
 }
 
 /// All that `triwire serve` is told.
@@ -117,7 +111,8 @@ impl ServeSettings {
             .collect();
         if sandboxes.is_empty() {
             let root = state.value.join("sandboxes").join("local");
-            let local = Sandbox { name: "local".into(), root, inherit_env: false };
+            let place = Place::Process { root, inherit_env: false };
+            let local = Sandbox { name: "local".into(), place };
             sandboxes.push(Setting::new(local, Origin::Default));
         }
         Ok(Self { config: flags.config.clone(), state, listen, hosts, key_files, sandboxes })

@@ -5,7 +5,9 @@ use std::io::{self, Write as _};
 use clap::ArgMatches;
 use clap::parser::ValueSource;
 use serde_json::json;
+use triwire_std::guest::{DEFAULT_PATH, DEFAULT_SPEED};
 
+use super::sandbox::Place;
 use super::{Origin, ServeSettings};
 use crate::cli::{DEFAULT_LISTEN, ShowArgs, TransportName};
 use crate::failure::{Failure, Outcome};
@@ -68,8 +70,29 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     for sandbox in &settings.sandboxes {
         let from = sandbox.origin.to_string();
         let name = format!("serve.sandboxes.{}", sandbox.value.name);
-        row(&format!("{name}.root"), sandbox.value.root.display().to_string(), from.clone());
-        row(&format!("{name}.inherit_env"), sandbox.value.inherit_env.to_string(), from);
+        let place = &sandbox.value.place;
+        row(&format!("{name}.kind"), place.kind().as_str().into(), from.clone());
+        let mut field = |field: &str, value: String| {
+            row(&format!("{name}.{field}"), value, from.clone());
+        };
+        match place {
+            Place::Process { root, inherit_env } => {
+                field("root", root.display().to_string());
+                field("inherit_env", inherit_env.to_string());
+            }
+            Place::Tcp { address, .. } => field("address", address.clone()),
+            Place::Unix { socket, .. } => field("socket", socket.display().to_string()),
+            Place::Serial { device, speed, flow_control, .. } => {
+                field("device", device.display().to_string());
+                field("speed", speed.unwrap_or(DEFAULT_SPEED).to_string());
+                field("flow_control", flow_control.to_string());
+            }
+        }
+        if let Some(link) = place.link() {
+            field("path", link.path.as_deref().unwrap_or(DEFAULT_PATH).to_owned());
+            let key = link.key_file.as_ref().map_or("none".into(), |f| f.display().to_string());
+            field("key_file", key);
+        }
     }
     row(
         "state",

@@ -15,8 +15,8 @@ use super::{Guest, Starting};
 use crate::record::ExecRequest;
 use crate::secret::Secret;
 
-/// Bits per second unless told otherwise.
-const DEFAULT_SPEED: u32 = 115_200;
+/// The speed of a serial line unless told otherwise, in bits per second.
+pub const DEFAULT_SPEED: u32 = 115_200;
 /// Commands that wait to be looked at.
 const ASKS: usize = 64;
 
