@@ -102,6 +102,52 @@ fn a_config_names_sandboxes_and_keys() {
 }
 
 #[test]
+fn guests_behind_links_are_sandboxes() {
+    let far = Gateway::start();
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("keys"), "0123456789abcdef\n").unwrap();
+    fs::copy(far.state().join("key"), folder.path().join("far-key")).unwrap();
+    let config = folder.path().join("triwire.toml");
+    let address = &far.address;
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n\
+         [sandboxes.far]\nkind = \"tcp\"\naddress = \"{address}\"\n\
+         path = \"/sandboxes/local/exec\"\nkey_file = \"far-key\"\n\
+         [sandboxes.wrong]\nkind = \"tcp\"\naddress = \"{address}\"\n\
+         [sandboxes.agent]\nkind = \"unix\"\nsocket = \"no.sock\"\n\
+         [sandboxes.mcu]\nkind = \"serial\"\ndevice = \"/dev/no-such-tty\"\n"
+    );
+    fs::write(&config, text).unwrap();
+    let near = Gateway::of(triwire().args(["serve", "--config"]).arg(&config));
+    assert!(near.said.contains(&format!("sandbox far: tcp {address}")), "{}", near.said);
+    assert!(!near.said.contains("not a jail"), "{}", near.said);
+    let keys = folder.path().join("keys");
+    let exec = |flags: &[&str], words: &[&str]| {
+        let mut command = near.exec(&["--key-file", keys.to_str().unwrap()]);
+        command.args(flags).args(words);
+        support::feed(&mut command, b"through both")
+    };
+    let output = exec(&["-i"], &["far", "--", "sh", "-c", "cat; exit 3"]);
+    assert_eq!((stdout(&output).as_str(), output.status.code()), ("through both", Some(3)));
+
+    let cases = [
+        ("wrong", "check `key_file` (status 401"),
+        ("agent", "no.sock: there is no such socket"),
+        ("mcu", "/dev/no-such-tty: there is no such device; plug it in"),
+    ];
+    for (name, expected) in cases {
+        for transport in support::TRANSPORTS {
+            let output = exec(&["--transport", transport], &[name, "--", "true"]);
+            assert_eq!(output.status.code(), OURS, "{name} {transport}");
+            let said = stderr(&output);
+            // A WebSocket's reason is cut, but not before it says who.
+            let expected = if transport == "ws" { "the guest cannot be reached" } else { expected };
+            assert!(said.contains(expected), "{name} {transport}: {said}");
+        }
+    }
+}
+
+#[test]
 fn a_wrong_config_names_line_and_field() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("t.toml");
