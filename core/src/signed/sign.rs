@@ -7,7 +7,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 use super::canonical::{Lines, Target, hash_line, seconds};
-use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce};
+use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce, SIGNATURE_LENGTH, encode};
 use super::key::{Digest256, Key};
 use crate::OutTooSmall;
 use crate::time::UnixMillis;
@@ -71,7 +71,8 @@ impl<'n, D: Digest256> Signing<'n, D> {
         target: Target<'_>,
         nonce: Nonce<'n>,
     ) -> Self {
-        let header = Header { key_id, seconds: seconds(now), nonce, signature: Default::default() };
+        let header =
+            Header { key_id, seconds: seconds(now), nonce, signature: [0; SIGNATURE_LENGTH] };
         Self { header, mac: Lines::new(&header, target).begin(key), body: D::new() }
     }
 
@@ -83,7 +84,7 @@ impl<'n, D: Digest256> Signing<'n, D> {
     /// Ends the body.
     pub fn finish(mut self) -> Signature<'n> {
         self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        Signature(Header { signature: self.mac.finalize_fixed().into(), ..self.header })
+        Signature(Header { signature: encode(&self.mac.finalize_fixed().into()), ..self.header })
     }
 }
 

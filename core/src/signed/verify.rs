@@ -8,7 +8,7 @@ use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
 use super::canonical::{Lines, Target, hash_line};
-use super::header::{Header, KeyId, write_pieces};
+use super::header::{Header, KeyId, Letters, encode, write_pieces};
 use super::key::{Digest256, Key};
 use super::{
     Claimed, MAX_KEY_ID_LENGTH, MAX_NONCE_LENGTH, Refusal, STORE_CLOCK_SLACK_MS, Window, is_timely,
@@ -112,8 +112,8 @@ impl<D: Digest256> Verification<'_, D> {
             return Err(Refusal::OutsideWindow);
         }
         self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        let signature = self.mac.finalize_fixed();
-        if !bool::from(signature.as_slice().ct_eq(&self.header.signature)) {
+        let signature = encode(&self.mac.finalize_fixed().into());
+        if !is_same(&signature, &self.header.signature) {
             return Err(Refusal::WrongSignature);
         }
         Ok(Genuine::new(&self.header, self.window))
@@ -124,6 +124,15 @@ impl<D: Digest256> fmt::Debug for Verification<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Verification({:?})", self.header.key_id)
     }
+}
+
+/// Compares in constant time, eight letters at once and those left over one by one.
+fn is_same(one: &Letters, other: &Letters) -> bool {
+    let ((one, one_rest), (other, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    let words = one.iter().zip(other).fold(one_rest.ct_eq(other_rest), |same, (one, other)| {
+        same & u64::from_ne_bytes(*one).ct_eq(&u64::from_ne_bytes(*other))
+    });
+    words.into()
 }
 
 /// A request that is genuine and in time. Only [`Verification::finish`] makes one, and only a
