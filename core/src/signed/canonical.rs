@@ -3,10 +3,10 @@
 
 use core::fmt;
 
-use hmac::Mac;
-use hmac::digest::Output;
+use hmac::digest::{FixedOutput, Output};
+use hmac::{Hmac, Mac};
 
-use super::header::{Header, write_pieces};
+use super::header::{Header, Letters, encode, write_pieces};
 use super::key::{Digest256, Key};
 use super::letters::{NAME, PATH, PLAIN, TOKEN};
 use super::{KeyId, MAX_TIME, Nonce};
@@ -227,18 +227,13 @@ fn is_dots(segment: &[u8]) -> bool {
 pub(super) struct Lines<'r> {
     key_id: KeyId,
     seconds: u64,
-    nonce: &'r str,
+    nonce: Nonce<'r>,
     target: Target<'r>,
 }
 
 impl<'r> Lines<'r> {
     pub(super) fn new(header: &Header<'r>, target: Target<'r>) -> Self {
-        Self {
-            key_id: header.key_id,
-            seconds: header.seconds,
-            nonce: header.nonce.as_str(),
-            target,
-        }
+        Self { key_id: header.key_id, seconds: header.seconds, nonce: header.nonce, target }
     }
 
     /// Hands the lines over in their order, each in pieces, and says which piece ends one.
@@ -266,22 +261,23 @@ impl<'r> Lines<'r> {
         take(self.target.path.as_bytes(), End::OfLine);
     }
 
-    /// A MAC that has taken the lines; the body's hash is what is missing.
-    pub(super) fn begin<D: Digest256>(&self, key: &Key<D>) -> hmac::Hmac<D> {
+    /// Begins a MAC of the lines; the body's hash is what is missing.
+    pub(super) fn begin<D: Digest256>(&self, key: &Key<D>) -> LineMac<D> {
         let mut mac = key.mac.clone();
         let mut stage = Stage { bytes: [0; STAGE], len: 0 };
         self.each(|piece, end| {
+            if stage.push(piece, end) {
+                return;
+            }
+            mac.update(stage.filled());
+            stage.len = 0;
             if !stage.push(piece, end) {
-                mac.update(stage.filled());
-                stage.len = 0;
-                if !stage.push(piece, end) {
-                    mac.update(piece);
-                    stage.push(&[], end);
-                }
+                mac.update(piece);
+                mac.update(end.mark());
             }
         });
         mac.update(stage.filled());
-        mac
+        LineMac(mac)
     }
 
     fn write<'o>(
@@ -316,22 +312,20 @@ impl End {
     }
 }
 
-/// Small pieces, put together.
+/// Small pieces, put together: the MAC's own updates cost more than a copy.
 struct Stage {
     bytes: [u8; STAGE],
     len: usize,
 }
 
 impl Stage {
+    /// Copies a piece, if there is room.
     #[inline]
     fn push(&mut self, piece: &[u8], end: End) -> bool {
-        let free = self.bytes.get_mut(self.len..).unwrap_or_default();
         let len = piece.len().saturating_add(end.mark().len());
-        let Some((place, mark)) =
-            free.get_mut(..len).and_then(|place| place.split_at_mut_checked(piece.len()))
-        else {
-            return false;
-        };
+        let free = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let place = free.get_mut(..len).and_then(|place| place.split_at_mut_checked(piece.len()));
+        let Some((place, mark)) = place else { return false };
         place.copy_from_slice(piece);
         mark.copy_from_slice(end.mark());
         self.len = self.len.saturating_add(len);
@@ -343,8 +337,20 @@ impl Stage {
     }
 }
 
+/// A MAC that has taken the first seven lines.
+pub(super) struct LineMac<D: Digest256>(Hmac<D>);
+
+impl<D: Digest256> LineMac<D> {
+    /// Takes the last line, the body's hash, and ends.
+    #[inline]
+    pub(super) fn finish(mut self, hash: &Output<D>) -> Letters {
+        self.0.update(&hash_line::<D>(hash));
+        encode(&self.0.finalize_fixed().into())
+    }
+}
+
 /// The eighth line: a body's hash in lower-case hex.
-pub(super) fn hash_line<D: Digest256>(hash: &Output<D>) -> [u8; HASH_LENGTH] {
+fn hash_line<D: Digest256>(hash: &Output<D>) -> [u8; HASH_LENGTH] {
     // Without a table or a branch: several digits at once, where the processor can.
     let digit = |nibble: u8| {
         let letter = if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
@@ -385,7 +391,7 @@ pub fn lines<'o>(
     body: &[u8],
     out: &'o mut [u8],
 ) -> Result<&'o str, OutTooSmall> {
-    let lines = Lines { key_id, seconds: seconds(now), nonce: nonce.as_str(), target };
+    let lines = Lines { key_id, seconds: seconds(now), nonce, target };
     let hash = <sha2::Sha256 as sha2::Digest>::digest(body);
     lines.write(&hash_line::<sha2::Sha256>(&hash), out)
 }

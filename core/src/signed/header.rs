@@ -139,7 +139,7 @@ pub const MADE_NONCE_LENGTH: usize = 22;
 
 /// A nonce: 1 to [`MAX_NONCE_LENGTH`] letters of base64url, never used twice under one key.
 #[derive(Clone, Copy)]
-pub struct Nonce<'n>(&'n str);
+pub struct Nonce<'n>(&'n [u8]);
 
 impl<'n> Nonce<'n> {
     /// Takes a nonce made elsewhere.
@@ -149,7 +149,7 @@ impl<'n> Nonce<'n> {
     pub fn parse(text: &'n str) -> Result<Self, NonceError> {
         match (BASE64URL.first_other(text.as_bytes()), text.len()) {
             (Some(at), _) => Err(NonceError::Letter { at }),
-            (None, 1..=MAX_NONCE_LENGTH) => Ok(Self(text)),
+            (None, 1..=MAX_NONCE_LENGTH) => Ok(Self(text.as_bytes())),
             (None, found) => Err(NonceError::Length { found }),
         }
     }
@@ -158,12 +158,17 @@ impl<'n> Nonce<'n> {
     #[must_use]
     pub fn make(entropy: [u8; 16], out: &'n mut [u8; MADE_NONCE_LENGTH]) -> Self {
         // The array has room for exactly this.
-        Self(Base64UrlUnpadded::encode(&entropy, out).unwrap_or_default())
+        let _ = Base64UrlUnpadded::encode(&entropy, out);
+        Self(out)
     }
 
     /// Returns its letters.
     #[must_use]
-    pub const fn as_str(&self) -> &'n str {
+    pub fn as_str(&self) -> &'n str {
+        core::str::from_utf8(self.0).unwrap_or_default()
+    }
+
+    pub(super) const fn as_bytes(&self) -> &'n [u8] {
         self.0
     }
 }
@@ -244,7 +249,7 @@ impl<'h> Header<'h> {
         Some(Self {
             key_id: KeyId::of(key_id)?,
             seconds: time(seconds)?,
-            nonce: Nonce(core::str::from_utf8(nonce).ok()?),
+            nonce: Nonce(nonce),
             signature: letters(signature)?,
         })
     }
@@ -258,7 +263,7 @@ impl<'h> Header<'h> {
             TIME,
             decimal(self.seconds, &mut digits),
             NONCE,
-            self.nonce.as_str().as_bytes(),
+            self.nonce.as_bytes(),
             SIGNATURE,
             &self.signature,
         ];

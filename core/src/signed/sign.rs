@@ -2,12 +2,10 @@
 
 use core::fmt;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::canonical::{Lines, Target, hash_line, seconds};
-use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce, SIGNATURE_LENGTH, encode};
+use super::canonical::{LineMac, Lines, Target, seconds};
+use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce, SIGNATURE_LENGTH};
 use super::key::{Digest256, Key};
 use crate::OutTooSmall;
 use crate::time::UnixMillis;
@@ -58,7 +56,7 @@ pub fn sign<'o, D: Digest256>(
 #[must_use]
 pub struct Signing<'n, D: Digest256 = Sha256> {
     header: Header<'n>,
-    mac: Hmac<D>,
+    mac: LineMac<D>,
     body: D,
 }
 
@@ -82,9 +80,9 @@ impl<'n, D: Digest256> Signing<'n, D> {
     }
 
     /// Ends the body.
-    pub fn finish(mut self) -> Signature<'n> {
-        self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        Signature(Header { signature: encode(&self.mac.finalize_fixed().into()), ..self.header })
+    pub fn finish(self) -> Signature<'n> {
+        let signature = self.mac.finish(&self.body.finalize());
+        Signature(Header { signature, ..self.header })
     }
 }
 
