@@ -232,7 +232,7 @@ fn signatures_have_one_spelling() {
 fn key_ids_are_short_and_plain() {
     for text in ["a", "shop.1", "A-Z_0.9", "__proto__", "constructor", &"k".repeat(64)] {
         assert_eq!(id(text).as_str(), text);
-        assert_eq!(format!("{:>3}|{:?}", id(text), id(text)), format!("{text:>3}|KeyId({text})"));
+        assert_eq!(format!("{}|{:?}", id(text), id(text)), format!("{text}|KeyId({text})"));
     }
     assert_eq!(KeyId::parse(""), Err(KeyIdError::Length { found: 0 }));
     assert_eq!(KeyId::parse(&"k".repeat(65)), Err(KeyIdError::Length { found: 65 }));

@@ -82,7 +82,7 @@ impl KeyId {
 
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        f.write_str(self.as_str())
     }
 }
 
@@ -281,11 +281,10 @@ pub(super) fn write_pieces(
     let room = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
     let mut at = 0_usize;
     each(&mut |piece| {
-        let end = at.saturating_add(piece.len());
-        if let Some(place) = room.get_mut(at..end) {
+        if let Some(place) = room.get_mut(at..).and_then(|free| free.get_mut(..piece.len())) {
             place.copy_from_slice(piece);
         }
-        at = end;
+        at = at.saturating_add(piece.len());
     });
     Ok(core::str::from_utf8(room).unwrap_or_default())
 }

@@ -9,6 +9,7 @@ mod exec;
 mod head;
 mod json;
 mod memory;
+mod signed;
 mod socket;
 
 use core::fmt::{self, Display, Write};
@@ -35,6 +36,7 @@ extern "C" fn _start() -> ! {
         json::run();
         exec::run();
         head::run();
+        signed::run();
         socket::run();
         planted();
     }
