@@ -566,6 +566,9 @@ fn heads() -> impl Strategy<Value = (String, Vec<(String, String)>)> {
     )
 }
 
+/// Method, target and headers; status and reason.
+type Refused<'c> = (&'c str, &'c str, &'c [(&'c str, &'c str)], u16, Why);
+
 /// Judges a request to a guest that knows one key, sent with that key in front of `headers`.
 fn ask_guest(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
     let headers = [&[AUTH], headers].concat();
@@ -581,7 +584,7 @@ fn a_guest_takes_commands_at_one_route() {
     assert_eq!(ask_guest("POST", "/exec?a=1&stdin=1", &[any_host]), Ok(()));
     assert_eq!(ask_guest("POST", "http://h/exec?stdin=1", &[("Host", "h")]), Ok(()));
     let is_origin = ("Origin", "http://no-name-of-ours.example:1");
-    let cases: &[(&str, &str, &[(&str, &str)], u16, Why)] = &[
+    let cases: &[Refused<'_>] = &[
         ("POST", "exec?stdin=1", &[any_host], 400, Why::Target),
         ("POST", "http://h/exec?stdin=1", &[any_host], 400, Why::Target),
         ("POST", GUEST_PATH, &[], 400, Why::HostMissing),
