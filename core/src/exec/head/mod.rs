@@ -3,7 +3,7 @@
 //! | end | writes | reads | decides |
 //! | --- | --- | --- | --- |
 //! | client | [`RequestHead::write`] | [`response`] | [`ResponseHead::expect_stream`] and its sisters |
-//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`] |
+//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`], [`admit_guest`] |
 //!
 //! A head is taken only when it stands whole in the window of unread bytes, so the size of that
 //! window is its limit: status 431, or [`HeadError::TooLarge`] on the client. [`HeadScan`]
@@ -41,7 +41,7 @@ mod response;
 
 use core::fmt;
 
-pub use self::admit::{Access, KeyDigest, Peer, Route, admit};
+pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest};
 pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
@@ -58,6 +58,9 @@ pub const MAX_SANDBOX_ID: usize = 64;
 
 /// Bytes of an error's body that a client reads; what is longer is not one of ours.
 pub const MAX_ERROR_BODY: u64 = 65_536;
+
+/// Where a guest at the end of a link is asked for commands.
+pub const GUEST_PATH: &str = "/exec?stdin=1";
 
 /// Media type of a frame stream.
 pub const STREAM_TYPE: &str = "application/octet-stream";
