@@ -52,6 +52,7 @@ pub use path::{Path, path};
 pub use reader::{Raw, Reader};
 pub use text::{Chars, DecodeError, LoneSurrogate, Text, js_trim, utf16_len};
 pub use writer::Writer;
+pub(crate) use writer::decimal;
 
 /// The most objects and arrays that may be open at once; one more is [`Fault::TooDeep`].
 pub const MAX_JSON_DEPTH: usize = 64;

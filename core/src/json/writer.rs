@@ -189,7 +189,7 @@ impl<'o> Writer<'o> {
 }
 
 /// Writes the decimal digits, from the end of `digits` on backwards.
-fn decimal(value: u64, digits: &mut [u8; 20]) -> &[u8] {
+pub(crate) fn decimal(value: u64, digits: &mut [u8; 20]) -> &[u8] {
     let mut rest = value;
     let mut start = digits.len();
     for (at, digit) in digits.iter_mut().enumerate().rev() {

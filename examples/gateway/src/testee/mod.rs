@@ -14,7 +14,9 @@ pub mod frames;
 mod head;
 mod input;
 mod records;
+mod signed;
 mod text;
+mod url;
 mod websocket;
 
 use std::borrow::Cow;
@@ -111,6 +113,10 @@ fn run(op: &str, input: Input<'_>) -> Option<Result<Value, Bad>> {
         "exec.ws_client" => client::websocket,
         "websocket.server" => websocket::server,
         "websocket.client" => websocket::client,
+        "signature.sign" => signed::sign,
+        "signature.verify" => signed::verify,
+        "url.parts" => signed::url,
+        "replay.script" => signed::replay,
         "text.trim" => text::trim,
         "text.length" => text::length,
         _ => return None,
