@@ -164,7 +164,7 @@ impl Server for RedisServer {
         let gone = claim.forget_after().saturating_add(1).get();
         let mut set = redis::cmd("SET");
         set.arg(format!("{}{claim}", self.prefix)).arg(1).arg("NX").arg("PXAT").arg(gone);
-        match connection.send_packed_command(&set).await {
+        match set.query_async(&mut connection).await {
             Ok(Value::Okay) => Ok(Claimed::Fresh),
             Ok(Value::Nil) => Ok(Claimed::Replayed),
             Ok(_) => {

@@ -207,13 +207,18 @@ impl Writer {
             // A claim whose future was dropped before its turn is not made.
             group.retain(|waiting| !waiting.answer.is_closed());
             outcomes.clear();
-            let committed = self.commit(&group, &mut outcomes);
-            for (waiting, outcome) in group.drain(..).zip(outcomes.drain(..)) {
-                // Nobody waits for the answer of a future that was dropped meanwhile.
-                drop(waiting.answer.send(match &committed {
-                    Ok(()) => outcome,
-                    Err(unavailable) => Err(unavailable.clone()),
-                }));
+            // Nobody waits any more for the answer of a future that was dropped meanwhile.
+            match self.commit(&group, &mut outcomes) {
+                Ok(()) => {
+                    for (waiting, outcome) in group.drain(..).zip(outcomes.drain(..)) {
+                        drop(waiting.answer.send(outcome));
+                    }
+                }
+                Err(unavailable) => {
+                    for waiting in group.drain(..) {
+                        drop(waiting.answer.send(Err(unavailable.clone())));
+                    }
+                }
             }
         }
     }
