@@ -246,3 +246,61 @@ fn words(digest: [u8; 12]) -> [u32; 3] {
 fn lock(shard: &Shard) -> MutexGuard<'_, Table> {
     shard.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SALT: [u64; 2] = [0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210];
+
+    impl Memory {
+        fn bytes(&self) -> usize {
+            let buckets = |shard: &Shard| size_of_val(&*lock(shard).buckets);
+            size_of_val(&*self.shards) + self.shards.iter().map(buckets).sum::<usize>()
+        }
+    }
+
+    /// Digests as even as a hash's: the steps of a counter through a mixer.
+    fn digest(count: u64) -> [u32; 3] {
+        let mixed = u128::from(count + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
+        let mixed = (mixed ^ (mixed >> 61)).wrapping_mul(0xA24B_AED4_963E_E407);
+        [(mixed >> 96) as u32, (mixed >> 64) as u32, (mixed >> 40) as u32]
+    }
+
+    fn at(millis: u64) -> UnixMillis {
+        UnixMillis::new(millis)
+    }
+
+    #[test]
+    fn a_nonce_takes_no_more_memory_than_promised() {
+        assert_eq!((size_of::<Entry>(), size_of::<Bucket>()), (16, 64));
+        for capacity in [1_000, 10_000, 99_999, 1_000_000] {
+            let bytes = Memory::salted(capacity, SALT).bytes();
+            assert!(bytes <= capacity * BYTES_A_NONCE, "{bytes} for {capacity}");
+            assert!(bytes >= capacity * BYTES_A_NONCE * 9 / 10, "{bytes} for {capacity}");
+        }
+    }
+
+    // rule: SIGN-48
+    #[test]
+    fn the_capacity_fits_and_everything_in_it_is_remembered() {
+        let store = Memory::salted(200_000, SALT);
+        let claim = |count| store.claim_digest(at(1_000), digest(count), at(5_000)).unwrap();
+        assert!((0..200_000).all(|count| claim(count) == Claimed::Fresh));
+        assert!((0..200_000).all(|count| claim(count) == Claimed::Replayed));
+    }
+
+    // rule: SIGN-45
+    #[test]
+    fn what_has_expired_makes_room_without_a_sweep() {
+        let store = Memory::salted(1_000, SALT);
+        for round in 0..50 {
+            let now = at(1_000 + round * 2_000);
+            for count in 0..1_000 {
+                let digest = digest(round * 1_000 + count);
+                let claimed = store.claim_digest(now, digest, now.saturating_add(1_000));
+                assert_eq!(claimed.unwrap(), Claimed::Fresh, "{round} {count}");
+            }
+        }
+    }
+}

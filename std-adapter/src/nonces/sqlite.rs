@@ -369,3 +369,53 @@ impl Identity {
 fn failed(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
     OpenError::File { path: path.to_owned(), source: Arc::new(error) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A store without a file and without a thread, whose time is an argument.
+    struct Store(Connection);
+
+    impl Store {
+        fn new() -> Self {
+            let mut connection = Connection::open_in_memory().unwrap();
+            assert!(set_up(&mut connection, CLAIM_LIMIT).unwrap());
+            Self(connection)
+        }
+
+        /// Claims names, of which one byte tells them apart, up to three held at once.
+        fn claim(&mut self, now: u64, names: &[(u8, i64)]) -> Vec<Result<Claimed, Cause>> {
+            let waiting = |(name, forget_after): &(u8, i64)| {
+                let (answer, _) = oneshot::channel();
+                Waiting { digest: [*name; 12], forget_after: *forget_after, answer }
+            };
+            let group: Vec<Waiting> = names.iter().map(waiting).collect();
+            let mut outcomes = Vec::new();
+            claim_all(&mut self.0, &group, 3, UnixMillis::new(now), &mut outcomes).unwrap();
+            outcomes.into_iter().map(|outcome| outcome.map_err(|error| error.cause())).collect()
+        }
+    }
+
+    const FRESH: Result<Claimed, Cause> = Ok(Claimed::Fresh);
+    const REPLAYED: Result<Claimed, Cause> = Ok(Claimed::Replayed);
+
+    // rule: SIGN-40, SIGN-48
+    #[test]
+    fn a_group_is_claimed_in_its_order() {
+        let mut store = Store::new();
+        let outcomes = store.claim(10, &[(1, 20), (1, 20), (2, 20), (3, 20), (4, 20), (2, 20)]);
+        assert_eq!(outcomes, [FRESH, REPLAYED, FRESH, FRESH, Err(Cause::Full), REPLAYED]);
+        assert_eq!(store.claim(20, &[(4, 30), (3, 20)]), [Err(Cause::Full), REPLAYED]);
+    }
+
+    // rule: SIGN-45, SIGN-49
+    #[test]
+    fn what_was_forgotten_makes_room_and_a_clock_set_back_does_not_bring_it_back() {
+        let mut store = Store::new();
+        assert_eq!(store.claim(10, &[(1, 20), (2, 40)]), [FRESH, FRESH]);
+        assert_eq!(store.claim(20, &[(1, 20)]), [REPLAYED]);
+        assert_eq!(store.claim(21, &[(3, 40), (4, 40), (5, 40)]), [FRESH, FRESH, Err(Cause::Full)]);
+        assert_eq!(store.claim(10, &[(1, 20), (2, 40)]), [Err(Cause::TooLate), REPLAYED]);
+    }
+}
