@@ -11,6 +11,8 @@ mod exchange;
 #[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
+#[cfg(feature = "tokio")]
+pub mod nonces;
 pub mod record;
 #[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
 mod secret;
