@@ -129,7 +129,8 @@ async fn every_refusal_is_the_same_401() {
     let old = signer()
         .sign_with("POST", &url, b"x", UnixMillis::new(1_000_000), Nonce::parse("n").unwrap())
         .unwrap();
-    let another_host = signer().sign("POST", &format!("https://other.example{PATH}"), b"x").unwrap();
+    let another_host =
+        signer().sign("POST", &format!("https://other.example{PATH}"), b"x").unwrap();
     let another_method = signer().sign("PUT", &url, b"x").unwrap();
     let cases = [
         vec![],
