@@ -18,6 +18,8 @@ pub mod record;
 mod secret;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+pub mod signed;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
