@@ -113,12 +113,13 @@ async fn a_genuine_request_reaches_the_handler_once_with_its_bytes() {
     let request = signed(body);
     let accepted = (200, format!("shop.1 {}", body.as_bytes().escape_ascii()));
     assert_eq!(send(address, &request).await, accepted);
-    // rule: SIGN-30
+    // rule: SIGN-40
     assert_eq!(send(address, &request).await, refused());
 }
 
 #[tokio::test]
 async fn every_refusal_is_the_same_401() {
+    // rule: SIGN-22
     let address = serve(app(layer())).await;
     let header = sign("x");
     let good = header.as_str();
@@ -177,6 +178,7 @@ async fn of_many_at_once_exactly_one_is_accepted() {
 
 #[tokio::test]
 async fn what_is_too_large_or_too_slow_has_its_own_answer() {
+    // rule: SIGN-27
     let address = serve(app(layer().body_bound(Duration::from_millis(100)))).await;
     let fits = "a".repeat(LIMIT);
     assert_eq!(send(address, &signed(&fits)).await.0, 200);
@@ -197,6 +199,7 @@ async fn what_is_too_large_or_too_slow_has_its_own_answer() {
 
 #[tokio::test]
 async fn the_original_path_is_signed_beneath_a_nest() {
+    // rule: SIGN-28
     let inner = Router::new().route("/tools", post(echo)).layer(layer());
     let address = serve(Router::new().nest("/assistant", inner)).await;
     assert_eq!(send(address, &signed("nested")).await.0, 200);
@@ -204,6 +207,7 @@ async fn the_original_path_is_signed_beneath_a_nest() {
 
 #[tokio::test]
 async fn the_site_is_the_origin_or_what_the_request_names() {
+    // rule: SIGN-28
     let by_host = SignatureLayer::new(keys(), nonces(), LIMIT);
     let address = serve(app(by_host)).await;
     let post = |host: &str, signed_for: &str| {
@@ -233,6 +237,7 @@ async fn the_site_is_the_origin_or_what_the_request_names() {
 
 #[tokio::test]
 async fn the_clock_after_the_last_byte_decides() {
+    // rule: SIGN-11
     static NOW: AtomicU64 = AtomicU64::new(1_800_000_000_000);
     let clock = || UnixMillis::new(NOW.load(Ordering::SeqCst));
     let address = serve(app(layer().clock(clock))).await;
@@ -268,6 +273,7 @@ fn counting(
 
 #[tokio::test]
 async fn no_key_is_looked_up_for_what_is_outside_the_window() {
+    // rule: SIGN-9
     let count = Arc::new(AtomicUsize::new(0));
     let layer = SignatureLayer::new(counting(Arc::clone(&count)), nonces(), LIMIT);
     let layer = layer.origin(ORIGIN).unwrap().window(Window::seconds(10).unwrap());
@@ -336,6 +342,7 @@ async fn keys_rotate_without_a_gap() {
 
 #[tokio::test]
 async fn the_site_is_the_key_that_signed_whatever_path_and_body_say() {
+    // rule: SIGN-29
     let sites = HashMap::from([
         (id("shop-a.1"), Key::new(&[1; 32]).unwrap()),
         (id("shop-b.1"), Key::new(&[2; 32]).unwrap()),

@@ -70,6 +70,18 @@ pub enum UrlError {
     NotOrigin,
 }
 
+impl UrlError {
+    /// Returns the stable word for the error, the same in every version.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotAbsolute => "not_absolute",
+            Self::UserInfo => "user_info",
+            Self::NotOrigin => "not_origin",
+        }
+    }
+}
+
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

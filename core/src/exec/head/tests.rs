@@ -566,9 +566,6 @@ fn heads() -> impl Strategy<Value = (String, Vec<(String, String)>)> {
     )
 }
 
-/// Method, target and headers; status and reason.
-type Refused<'c> = (&'c str, &'c str, &'c [(&'c str, &'c str)], u16, Why);
-
 /// Judges a request to a guest that knows one key, sent with that key in front of `headers`.
 fn ask_guest(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
     let headers = [&[AUTH], headers].concat();
