@@ -3,7 +3,7 @@
 use core::fmt::{self, Write as _};
 
 use super::{
-    GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, SOCKET_VERSION, write_to,
+    GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION,
 };
 use crate::OutTooSmall;
 use crate::exec::body::{BodyError, BodyFault};
@@ -356,14 +356,19 @@ impl Refusal {
         let mut length = Length(0);
         // Counting never fails.
         let _ = write!(length, "{body}");
-        write_to(out, |out| {
-            let reason = reason(self.status);
-            write!(out, "HTTP/1.1 {} {reason}\r\nContent-Type: {JSON_TYPE}\r\n", self.status)?;
-            for (name, value) in self.headers() {
-                write!(out, "{name}: {value}\r\n")?;
-            }
-            write!(out, "Content-Length: {}\r\nConnection: close\r\n\r\n{body}", length.0)
-        })
+        let mut to = Out::new(out);
+        to.texts(&["HTTP/1.1 "]);
+        to.number(u64::from(self.status));
+        to.texts(&[" ", reason(self.status), "\r\nContent-Type: ", JSON_TYPE, "\r\n"]);
+        for (name, value) in self.headers() {
+            to.texts(&[name, ": ", value, "\r\n"]);
+        }
+        to.texts(&["Content-Length: "]);
+        to.number(length.0 as u64);
+        to.texts(&["\r\nConnection: close\r\n\r\n"]);
+        // `Out` never fails; a `Display` that does has written what it could.
+        let _ = write!(to, "{body}");
+        to.finish()
     }
 }
 

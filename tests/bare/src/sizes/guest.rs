@@ -1,4 +1,4 @@
-//! The guest's end of a hijacked session, every client admitted.
+//! The guest's end of a hijacked session, every client admitted, refusals by status and code.
 
 #![no_std]
 #![no_main]
@@ -8,7 +8,7 @@ mod board;
 mod exec;
 
 use cortex_m_rt::entry;
-use exec::Guest;
+use exec::{Codes, Guest};
 use triwire::exec::head::Access;
 
 #[entry]
@@ -17,6 +17,6 @@ fn main() -> ! {
     static mut WINDOW: [u8; 512] = [0; 512];
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(WINDOW.len() + OUT.len(), |wire| {
-        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Open)
+        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Open, &Codes)
     })
 }

@@ -8,7 +8,7 @@ mod board;
 mod exec;
 
 use cortex_m_rt::entry;
-use exec::Guest;
+use exec::{Guest, Sentences};
 use triwire::exec::head::{Access, KeyDigest};
 
 #[entry]
@@ -18,6 +18,6 @@ fn main() -> ! {
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(WINDOW.len() + OUT.len(), |wire| {
         let keys = [KeyDigest::of(b"0123456789abcdef0123456789abcdef")];
-        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Keys(&keys))
+        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Keys(&keys), &Sentences)
     })
 }

@@ -8,13 +8,13 @@ mod board;
 mod exec;
 
 use cortex_m_rt::entry;
-use exec::Guest;
+use exec::{Codes, Guest};
 
 #[entry]
 fn main() -> ! {
     static mut GUEST: Guest = Guest::new();
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(OUT.len(), |wire| {
-        GUEST.session(wire.record, wire.frames, OUT).unwrap_or_default()
+        GUEST.session(wire.record, wire.frames, OUT, &Codes).unwrap_or_default()
     })
 }

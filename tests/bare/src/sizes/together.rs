@@ -8,7 +8,7 @@ mod board;
 mod exec;
 
 use cortex_m_rt::entry;
-use exec::{Client, Guest};
+use exec::{Client, Guest, Sentences};
 use triwire::exec::head::{Access, KeyDigest};
 
 #[entry]
@@ -19,7 +19,7 @@ fn main() -> ! {
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(512 + WINDOW.len() + OUT.len(), |wire| {
         let keys = [KeyDigest::of(b"0123456789abcdef0123456789abcdef")];
-        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Keys(&keys))
+        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Keys(&keys), &Sentences)
             && CLIENT.run(board::receive(wire.answer, WINDOW), OUT)
     })
 }
