@@ -5,7 +5,7 @@
 //!
 //! ```
 //! use triwire::time::Instant;
-//! use triwire_firmware::device::{Device, Turn};
+//! use triwire_firmware::device::{Device, Turn, sessions};
 //! # use embedded_io::{ErrorType, Read, ReadReady, Write, WriteReady};
 //! # struct Uart;
 //! # impl ErrorType for Uart { type Error = core::convert::Infallible; }
@@ -17,13 +17,14 @@
 //! # }
 //! # impl WriteReady for Uart { fn write_ready(&mut self) -> Result<bool, Self::Error> { Ok(true) } }
 //!
-//! // In firmware it is a static: it is larger than a stack should have to hold.
+//! // In firmware both are statics: they are larger than a stack should have to hold.
 //! let mut device: Device<2, 512> = Device::new(0, || 0);
+//! let mut sessions = sessions();
 //! let mut uart = Uart;
 //! // Once the reset is out, nothing is to be done before it is due again.
-//! assert_eq!(device.turn(Instant::ZERO, &mut uart), Turn::Again);
-//! let again = Instant::from_millis(250);
-//! assert_eq!(device.turn(Instant::ZERO, &mut uart), Turn::Idle { until: Some(again) });
+//! assert_eq!(device.turn(Instant::ZERO, &mut sessions, &mut uart), Turn::Again);
+//! let idle = Turn::Idle { until: Some(Instant::from_millis(250)) };
+//! assert_eq!(device.turn(Instant::ZERO, &mut sessions, &mut uart), idle);
 //! ```
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
@@ -60,6 +61,13 @@ pub enum Turn {
     },
 }
 
+/// Makes the places of a device's sessions. As a static of its own it is all zeros and takes no
+/// flash.
+#[must_use]
+pub const fn sessions<const STREAMS: usize, const BUFFER: usize>() -> [Session<BUFFER>; STREAMS] {
+    [const { Session::new() }; STREAMS]
+}
+
 /// A device that serves exec on `STREAMS` streams at once, each with three buffers of `BUFFER`
 /// bytes, of which one is the stream's credit. `BUFFER` is 512 to 32 768.
 #[derive(Debug)]
@@ -67,7 +75,6 @@ pub struct Device<const STREAMS: usize, const BUFFER: usize> {
     line: Line<[Slot; STREAMS]>,
     packet: Packet,
     outbox: Outbox<[u8; WIRE]>,
-    sessions: [Session<BUFFER>; STREAMS],
     /// Whose turn it is to send first.
     first: usize,
     clock: Clock,
@@ -87,7 +94,6 @@ impl<const STREAMS: usize, const BUFFER: usize> Device<STREAMS, BUFFER> {
             line: Line::new(Role::Device, boot, BUFFER as u16, [Slot::EMPTY; STREAMS]),
             packet: Packet::new(),
             outbox: Outbox::new([0; WIRE]),
-            sessions: [const { Session::new() }; STREAMS],
             first: 0,
             clock: Clock::new(),
             peak_stack,
@@ -104,37 +110,48 @@ impl<const STREAMS: usize, const BUFFER: usize> Device<STREAMS, BUFFER> {
     /// Makes one pass, at most: 256 bytes read, a step of each session, a packet of each stream,
     /// and what the port takes.
     ///
-    /// It reads and writes only what the port says it is ready for, so it never waits.
-    pub fn turn<P>(&mut self, now: Instant, port: &mut P) -> Turn
+    /// It reads and writes only what the port says it is ready for, so it never waits. `sessions`
+    /// are the same in every call.
+    pub fn turn<P>(
+        &mut self,
+        now: Instant,
+        sessions: &mut [Session<BUFFER>; STREAMS],
+        port: &mut P,
+    ) -> Turn
     where
         P: Read + ReadReady + Write + WriteReady,
     {
-        let mut busy = self.read(now, port);
+        let mut busy = self.read(now, sessions, port);
         while let Some(event) = self.line.poll(now) {
             if let Event::Closed { stream } | Event::Disconnected { stream, .. } = event {
-                end(&mut self.sessions, stream);
+                end(sessions, stream);
             }
             busy = true;
         }
         let wall = self.clock.unix(now).ok();
         let host = Host { now, wall, peak_stack: self.peak_stack };
-        for session in &mut self.sessions {
+        for session in &mut *sessions {
             let Some(stream) = session.stream() else { continue };
             let pass = session.pass(&host);
             self.line.consumed(now, stream, pass.used);
             busy |= pass.moved;
         }
-        busy |= self.fill(now, wall.unwrap_or_default());
+        busy |= self.fill(now, wall.unwrap_or_default(), sessions);
         busy |= self.write(port);
         if busy || !self.outbox.is_empty() {
             return Turn::Again;
         }
-        let deadlines = self.sessions.iter().filter_map(Session::deadline);
+        let deadlines = sessions.iter().filter_map(Session::deadline);
         Turn::Idle { until: deadlines.chain(self.line.deadline()).min() }
     }
 
     /// Takes in what came; `true` when there was something.
-    fn read<P: Read + ReadReady>(&mut self, now: Instant, port: &mut P) -> bool {
+    fn read<P: Read + ReadReady>(
+        &mut self,
+        now: Instant,
+        sessions: &mut [Session<BUFFER>; STREAMS],
+        port: &mut P,
+    ) -> bool {
         let mut busy = false;
         for _ in 0..READS {
             let mut bytes = [0; READ];
@@ -151,7 +168,7 @@ impl<const STREAMS: usize, const BUFFER: usize> Device<STREAMS, BUFFER> {
             };
             busy = true;
             let mut input = bytes.get(..count).unwrap_or_default();
-            let Self { line, packet, sessions, clock, .. } = self;
+            let Self { line, packet, clock, .. } = self;
             while let Some(event) = line.feed(now, &mut input, packet) {
                 match event {
                     Event::Reset { wall, .. } => {
@@ -184,7 +201,12 @@ impl<const STREAMS: usize, const BUFFER: usize> Device<STREAMS, BUFFER> {
     }
 
     /// Writes what is to be sent into the outbox; `true` when there was something.
-    fn fill(&mut self, now: Instant, wall: UnixMillis) -> bool {
+    fn fill(
+        &mut self,
+        now: Instant,
+        wall: UnixMillis,
+        sessions: &mut [Session<BUFFER>; STREAMS],
+    ) -> bool {
         let mut busy = false;
         while self.outbox.space().len() >= DUE {
             // The room is enough, so this is never an error.
@@ -198,7 +220,7 @@ impl<const STREAMS: usize, const BUFFER: usize> Device<STREAMS, BUFFER> {
             if self.outbox.unsent().len() > AHEAD {
                 break;
             }
-            let Some(session) = self.sessions.get_mut(at) else { continue };
+            let Some(session) = sessions.get_mut(at) else { continue };
             let Some(stream) = session.stream() else { continue };
             let unsent = session.unsent();
             let mut rest = unsent;

@@ -38,13 +38,16 @@ pub struct Session<const BUFFER: usize> {
     record_len: usize,
 }
 
+// With its number, a place without a session is all zeros: the start-up code clears it, and it
+// takes no flash.
 #[derive(Debug)]
+#[repr(u8)]
 enum State {
+    /// Nothing more will be written.
+    Over = 0,
     Head(HeadScan),
     Record(Body),
     Running(Running),
-    /// Nothing more will be written.
-    Over,
 }
 
 #[derive(Debug)]

@@ -11,8 +11,9 @@ use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m_rt::{ExceptionFrame, entry, exception};
 use embedded_io::{ErrorType, Read, ReadReady, Write, WriteReady};
 use triwire_firmware::cortex::{self, Register};
-use triwire_firmware::device::{Device, Turn};
+use triwire_firmware::device::{Device, Turn, sessions};
 use triwire_firmware::ring::Ring;
+use triwire_firmware::session::Session;
 use triwire_firmware::ticks::Ticks;
 
 /// Sessions at once, and bytes of each of their three buffers.
@@ -151,6 +152,7 @@ fn start_clock() {
 #[entry]
 fn main() -> ! {
     static mut DEVICE: Device<STREAMS, BUFFER> = Device::new(0, cortex::peak_stack);
+    static mut SESSIONS: [Session<BUFFER>; STREAMS] = sessions();
     start_clock();
     let mut uart = Uart::start();
     if let Some(mut core) = cortex_m::Peripherals::take() {
@@ -165,7 +167,7 @@ fn main() -> ! {
         let now = ticks.at(MILLIS.load(Ordering::Relaxed));
         // A watchdog is fed here: a pass is bounded. The tick wakes us each ms, so what is due at
         // some time needs no timer of its own.
-        if let Turn::Idle { .. } = DEVICE.turn(now, &mut uart) {
+        if let Turn::Idle { .. } = DEVICE.turn(now, SESSIONS, &mut uart) {
             cortex::sleep_unless(|| !RECEIVED.is_empty());
         }
     }
