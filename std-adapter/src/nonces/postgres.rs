@@ -1,7 +1,9 @@
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -30,8 +32,12 @@ const CREATE_TABLE: &str = "create table if not exists triwire_nonces \
     (name text collate \"C\" primary key, forget_after bigint not null); \
     create index if not exists triwire_nonces_forget_after on triwire_nonces (forget_after)";
 
-const CLAIM: &str =
-    "insert into triwire_nonces (name, forget_after) values ($1, $2) on conflict do nothing";
+/// A group of claims, each name of which it answers once.
+const CLAIM: &str = "insert into triwire_nonces (name, forget_after) \
+    select * from unnest($1::text[], $2::bigint[]) on conflict do nothing returning name";
+
+/// Claims that one statement makes at most.
+const GROUP: usize = 1024;
 
 /// Both clocks must be past the moment: the server's, which all verifiers agree with, and ours, in
 /// case the server's has gone astray.
@@ -43,11 +49,11 @@ const NOW: &str = "select (extract(epoch from clock_timestamp()) * 1000)::bigint
 
 /// Nonces in a table `triwire_nonces` of a PostgreSQL database, shared by any number of verifiers.
 ///
-/// The table is made when it is not there. A claim is one insert, on conflict do nothing, in a
-/// transaction of its own, with `synchronous_commit` on whatever the server's default is. All
-/// claims share one connection, which is pipelined, and made again when it breaks: the claim that
-/// notices is refused, later ones connect. A task deletes expired entries in batches until the
-/// store is dropped.
+/// The table is made when it is not there. Claims are inserted, on conflict do nothing, and those
+/// that wait together in one statement, with `synchronous_commit` on whatever the server's default
+/// is. All share one connection, which is made again when it breaks: the claims that notice are
+/// refused, later ones connect. A task deletes expired entries in batches until the store is
+/// dropped.
 ///
 /// The server's clock must agree with the verifiers' within the slack; that is looked at when a
 /// connection is made and once a minute. After a crash nothing is forgotten; an asynchronous
@@ -157,11 +163,18 @@ struct PostgresServer {
     limit: Duration,
 }
 
-/// A connection and what was prepared on it.
+/// A connection, and the way to the task that claims on it.
 struct Ready {
-    client: Client,
-    claim: Statement,
+    client: Arc<Client>,
     sweep: Statement,
+    waiting: mpsc::Sender<Waiting>,
+}
+
+/// A claim that waits for its statement.
+struct Waiting {
+    name: String,
+    forget_after: i64,
+    answer: oneshot::Sender<Result<Claimed, Unavailable>>,
 }
 
 impl Server for PostgresServer {
@@ -177,11 +190,14 @@ impl Server for PostgresServer {
         let set = format!("set synchronous_commit = on; set statement_timeout = {limit}");
         client.batch_execute(&set).await.map_err(unavailable)?;
         table(&client).await?;
-        let claim = client.prepare_typed(CLAIM, &[Type::TEXT, Type::INT8]);
+        let claim = client.prepare_typed(CLAIM, &[Type::TEXT_ARRAY, Type::INT8_ARRAY]);
         let claim = claim.await.map_err(unavailable)?;
         let sweep = client.prepare_typed(SWEEP, &[Type::INT8, Type::INT8]);
         let sweep = sweep.await.map_err(unavailable)?;
-        Ok(Arc::new(Ready { client, claim, sweep }))
+        let client = Arc::new(client);
+        let (waiting, claims) = mpsc::channel(GROUP);
+        tokio::spawn(claim_groups(Arc::clone(&client), claim, claims));
+        Ok(Arc::new(Ready { client, sweep, waiting }))
     }
 
     async fn check(&self, ready: &Arc<Ready>) -> Result<(), Unavailable> {
@@ -192,13 +208,50 @@ impl Server for PostgresServer {
     }
 
     async fn claim(&self, ready: Arc<Ready>, claim: Claim<'_>) -> Result<Claimed, Unavailable> {
-        let name = claim.to_string();
         let forget_after = i64::try_from(claim.forget_after().get());
         let forget_after = forget_after.map_err(|_| Unavailable::new(Cause::TooLate))?;
-        match ready.client.execute(&ready.claim, &[&name, &forget_after]).await {
-            Ok(1) => Ok(Claimed::Fresh),
-            Ok(_) => Ok(Claimed::Replayed),
-            Err(error) => Err(unavailable(error)),
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { name: claim.to_string(), forget_after, answer };
+        let lost = || Unavailable::new(Cause::Lost);
+        ready.waiting.send(waiting).await.map_err(|_| lost())?;
+        answered.await.unwrap_or_else(|_| Err(lost()))
+    }
+}
+
+/// Claims what waits, a group at a time, until nobody can ask any more.
+async fn claim_groups(
+    client: Arc<Client>,
+    statement: Statement,
+    mut claims: mpsc::Receiver<Waiting>,
+) {
+    let mut group = Vec::new();
+    while claims.recv_many(&mut group, GROUP).await > 0 {
+        // A claim whose future was dropped before its turn is not made.
+        group.retain(|waiting: &Waiting| !waiting.answer.is_closed());
+        // Verifiers that insert the same names in different orders would wait for each other. Of
+        // two claims of one name the one that came first stays first.
+        group.sort_by(|one, other| one.name.cmp(&other.name));
+        let inserted = {
+            let names: Vec<&str> = group.iter().map(|waiting| &*waiting.name).collect();
+            let times: Vec<i64> = group.iter().map(|waiting| waiting.forget_after).collect();
+            client.query(&statement, &[&names, &times]).await
+        };
+        // Nobody waits any more for the answer of a future that was dropped meanwhile.
+        match inserted {
+            Ok(rows) => {
+                let mut fresh: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
+                for Waiting { name, answer, .. } in group.drain(..) {
+                    let is_fresh = fresh.remove(&*name);
+                    let claimed = if is_fresh { Claimed::Fresh } else { Claimed::Replayed };
+                    drop(answer.send(Ok(claimed)));
+                }
+            }
+            Err(error) => {
+                let unavailable = unavailable(error);
+                for waiting in group.drain(..) {
+                    drop(waiting.answer.send(Err(unavailable.clone())));
+                }
+            }
         }
     }
 }
