@@ -350,9 +350,16 @@ impl Refusal {
         detail: impl fmt::Display,
         out: &'o mut [u8],
     ) -> Result<&'o [u8], OutTooSmall> {
-        let body = self.body(detail);
-        let mut length = Length(0);
-        // Counting never fails.
+        self.write_body(&self.body(&detail), out)
+    }
+
+    fn write_body<'o>(
+        &self,
+        body: &dyn fmt::Display,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], OutTooSmall> {
+        // `Out` never fails; a `Display` that does has written what it could.
+        let mut length = Out::new(&mut []);
         let _ = write!(length, "{body}");
         let mut to = Out::new(out);
         to.texts(&["HTTP/1.1 "]);
@@ -362,9 +369,8 @@ impl Refusal {
             to.texts(&[name, ": ", value, "\r\n"]);
         }
         to.texts(&["Content-Length: "]);
-        to.number(length.0 as u64);
+        to.number(length.len as u64);
         to.texts(&["\r\nConnection: close\r\n\r\n"]);
-        // `Out` never fails; a `Display` that does has written what it could.
         let _ = write!(to, "{body}");
         to.finish()
     }
@@ -444,16 +450,6 @@ impl fmt::Write for Escape<'_, '_> {
             }
             _ => Err(fmt::Error),
         }
-    }
-}
-
-/// Counts the bytes of what is formatted into it.
-struct Length(usize);
-
-impl fmt::Write for Length {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.saturating_add(text.len());
-        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@
 mod exec;
 mod head;
 mod json;
+mod line;
 mod memory;
 mod socket;
 
@@ -35,6 +36,7 @@ extern "C" fn _start() -> ! {
         json::run();
         exec::run();
         head::run();
+        line::run();
         socket::run();
         planted();
     }
