@@ -92,6 +92,7 @@ use crate::time::UnixMillis;
 mod canonical;
 mod header;
 mod key;
+mod letters;
 mod replay;
 mod sign;
 mod verify;

@@ -2,12 +2,10 @@
 
 use core::fmt;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::canonical::{Lines, Target, hash_line, seconds};
-use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce};
+use super::canonical::{LineMac, Lines, Target, seconds};
+use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce, SIGNATURE_LENGTH};
 use super::key::{Digest256, Key};
 use crate::OutTooSmall;
 use crate::time::{ClockUnset, UnixMillis};
@@ -58,7 +56,7 @@ pub fn sign<'o, D: Digest256>(
 #[must_use]
 pub struct Signing<'n, D: Digest256 = Sha256> {
     header: Header<'n>,
-    mac: Hmac<D>,
+    mac: LineMac<D>,
     body: D,
 }
 
@@ -71,7 +69,8 @@ impl<'n, D: Digest256> Signing<'n, D> {
         target: Target<'_>,
         nonce: Nonce<'n>,
     ) -> Self {
-        let header = Header { key_id, seconds: seconds(now), nonce, signature: Default::default() };
+        let header =
+            Header { key_id, seconds: seconds(now), nonce, signature: [0; SIGNATURE_LENGTH] };
         Self { header, mac: Lines::new(&header, target).begin(key), body: D::new() }
     }
 
@@ -81,9 +80,9 @@ impl<'n, D: Digest256> Signing<'n, D> {
     }
 
     /// Ends the body.
-    pub fn finish(mut self) -> Signature<'n> {
-        self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        Signature(Header { signature: self.mac.finalize_fixed().into(), ..self.header })
+    pub fn finish(self) -> Signature<'n> {
+        let signature = self.mac.finish(&self.body.finalize());
+        Signature(Header { signature, ..self.header })
     }
 }
 

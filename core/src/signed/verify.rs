@@ -2,13 +2,11 @@
 
 use core::fmt;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::canonical::{Lines, Target, hash_line};
-use super::header::{Header, KeyId, write_pieces};
+use super::canonical::{LineMac, Lines, Target};
+use super::header::{Header, KeyId, Letters, write_pieces};
 use super::key::{Digest256, Key};
 use super::{
     Claimed, MAX_KEY_ID_LENGTH, MAX_NONCE_LENGTH, Refusal, STORE_CLOCK_SLACK_MS, Window, is_timely,
@@ -28,6 +26,7 @@ impl<'h> Presented<'h> {
     /// [`MissingSignature`](Refusal::MissingSignature) for none,
     /// [`MalformedSignature`](Refusal::MalformedSignature) for more than one; of one,
     /// [`UnsupportedVersion`](Refusal::UnsupportedVersion) or else `MalformedSignature`.
+    #[inline]
     pub fn parse(values: impl IntoIterator<Item = &'h [u8]>) -> Result<Self, Refusal> {
         let mut values = values.into_iter();
         match (values.next(), values.next()) {
@@ -41,6 +40,7 @@ impl<'h> Presented<'h> {
     ///
     /// # Errors
     /// [`OutsideWindow`](Refusal::OutsideWindow).
+    #[inline]
     pub fn check(self, now: UnixMillis, window: Window) -> Result<Timely<'h>, Refusal> {
         if !is_timely(self.0.seconds, now, window) {
             return Err(Refusal::OutsideWindow);
@@ -73,6 +73,7 @@ impl<'h> Timely<'h> {
 
     /// Goes on with the key of that id, and with what the request was asked of as this end sees
     /// it.
+    #[inline]
     pub fn with<D: Digest256>(self, target: Target<'_>, key: &Key<D>) -> Verification<'h, D> {
         let mac = Lines::new(&self.header, target).begin(key);
         Verification { header: self.header, window: self.window, mac, body: D::new() }
@@ -91,12 +92,13 @@ impl fmt::Debug for Timely<'_> {
 pub struct Verification<'h, D: Digest256 = Sha256> {
     header: Header<'h>,
     window: Window,
-    mac: Hmac<D>,
+    mac: LineMac<D>,
     body: D,
 }
 
 impl<D: Digest256> Verification<'_, D> {
     /// Takes the next piece of the body; where it is cut carries no meaning.
+    #[inline]
     pub fn feed(&mut self, body: &[u8]) {
         self.body.update(body);
     }
@@ -107,13 +109,13 @@ impl<D: Digest256> Verification<'_, D> {
     /// # Errors
     /// [`OutsideWindow`](Refusal::OutsideWindow), then
     /// [`WrongSignature`](Refusal::WrongSignature).
-    pub fn finish(mut self, now: UnixMillis) -> Result<Genuine, Refusal> {
+    #[inline]
+    pub fn finish(self, now: UnixMillis) -> Result<Genuine, Refusal> {
         if !is_timely(self.header.seconds, now, self.window) {
             return Err(Refusal::OutsideWindow);
         }
-        self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        let signature = self.mac.finalize_fixed();
-        if !bool::from(signature.as_slice().ct_eq(&self.header.signature)) {
+        let signature = self.mac.finish(&self.body.finalize());
+        if !is_same(&signature, &self.header.signature) {
             return Err(Refusal::WrongSignature);
         }
         Ok(Genuine::new(&self.header, self.window))
@@ -124,6 +126,15 @@ impl<D: Digest256> fmt::Debug for Verification<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Verification({:?})", self.header.key_id)
     }
+}
+
+/// Compares in constant time, eight letters at once and those left over one by one.
+fn is_same(one: &Letters, other: &Letters) -> bool {
+    let ((one, one_rest), (other, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    let words = one.iter().zip(other).fold(one_rest.ct_eq(other_rest), |same, (one, other)| {
+        same & u64::from_ne_bytes(*one).ct_eq(&u64::from_ne_bytes(*other))
+    });
+    words.into()
 }
 
 /// A request that is genuine and in time. Only [`Verification::finish`] makes one, and only a
@@ -138,8 +149,9 @@ pub struct Genuine {
 }
 
 impl Genuine {
+    #[inline]
     fn new(header: &Header<'_>, window: Window) -> Self {
-        let letters = header.nonce.as_str().as_bytes();
+        let letters = header.nonce.as_bytes();
         let mut nonce = [0; MAX_NONCE_LENGTH];
         if let Some(place) = nonce.get_mut(..letters.len()) {
             place.copy_from_slice(letters);
