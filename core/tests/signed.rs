@@ -12,11 +12,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
 use proptest::prelude::*;
 use triwire::signed::{
-    self, Accepted, Claimed, ClockUnset, Genuine, Key, KeyId, KeyIdError, MAX_HEADER_LENGTH,
-    MAX_TIME, MIN_SECRET_BYTES, Nonce, NonceError, Part, Presented, Refusal, SIGNATURE_HEADER,
-    Signing, Target, TargetError, Window,
+    self, Accepted, Claimed, Genuine, Key, KeyId, KeyIdError, MAX_HEADER_LENGTH, MAX_TIME,
+    MIN_SECRET_BYTES, Nonce, NonceError, Part, Presented, Refusal, SIGNATURE_HEADER, Signing,
+    Target, TargetError, Window,
 };
-use triwire::time::UnixMillis;
+use triwire::time::{ClockUnset, UnixMillis};
 
 const SECRET: &[u8] = b"a test secret of at least 32 bytes";
 const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);

@@ -11,11 +11,15 @@ mod exchange;
 #[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
+#[cfg(feature = "tokio")]
+pub mod nonces;
 pub mod record;
 #[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
 mod secret;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+pub mod signed;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 

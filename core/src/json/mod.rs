@@ -234,7 +234,7 @@ pub struct Seen(u64);
 impl Seen {
     /// Marks the member of this index; `false` when it was marked before. An index beyond 63
     /// counts as marked.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[must_use = "a repeated member is refused"]
     pub fn mark(&mut self, index: usize) -> bool {
         let bit = Self::bit(index);

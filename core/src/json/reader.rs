@@ -64,7 +64,7 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`Fault::NotUtf8`] with the offset of the first bad byte, wherever it stands;
     /// [`Fault::ByteOrderMark`].
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn new(message: &'i [u8]) -> Result<Self, Error> {
         match str::from_utf8(message) {
             Ok(text) => Self::from_str(text),
@@ -76,7 +76,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::ByteOrderMark`].
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[expect(clippy::should_implement_trait, reason = "the trait cannot borrow from its input")]
     pub fn from_str(message: &'i str) -> Result<Self, Error> {
         if message.starts_with('\u{feff}') {
@@ -86,7 +86,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Returns the offset of the next token in the message, past white space.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn at(&mut self) -> usize {
         self.at = self.past_space(self.at);
         self.base.wrapping_add(self.at)
@@ -96,7 +96,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::Unexpected`] or [`Fault::UnexpectedEnd`] when no value stands there.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn peek(&mut self) -> Result<Type, Error> {
         if self.step != Step::Value {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -117,7 +117,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; [`Fault::TooDeep`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn begin_object(&mut self) -> Result<(), Error> {
         self.expect(Type::Object)?;
         self.enter(1)
@@ -128,7 +128,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// The grammar's; the offset is that of the character that does not fit.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn name(&mut self) -> Result<Option<Text<'i>>, Error> {
         let Some(quote) = self.find_name()? else { return Ok(None) };
         let (name, end) = self.read_string(quote)?;
@@ -141,7 +141,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; [`Fault::TooDeep`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn begin_array(&mut self) -> Result<(), Error> {
         self.expect(Type::Array)?;
         self.enter(0)
@@ -152,7 +152,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// The grammar's; the offset is that of the character that does not fit.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn item(&mut self) -> Result<bool, Error> {
         if self.step == Step::Value || self.depth == 0 || self.open & 1 == 1 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -185,7 +185,7 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::ControlCharacter`], [`Fault::BadEscape`]; as
     /// [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn string(&mut self) -> Result<Text<'i>, Error> {
         self.expect(Type::String)?;
         let (text, end) = self.read_string(self.at)?;
@@ -197,7 +197,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::BadNumber`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn number(&mut self) -> Result<Number<'i>, Error> {
         self.expect(Type::Number)?;
         let end = self.number_end(self.at)?;
@@ -210,7 +210,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn boolean(&mut self) -> Result<bool, Error> {
         self.expect(Type::Boolean)?;
         let is_true = self.byte(self.at) == Some(b't');
@@ -223,7 +223,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn null(&mut self) -> Result<(), Error> {
         self.expect(Type::Null)?;
         let end = self.word_end(self.at, "null")?;
@@ -250,7 +250,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::TrailingBytes`], with the offset of the first.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn end(self) -> Result<(), Error> {
         if self.step != Step::After || self.depth != 0 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -272,7 +272,7 @@ impl<'i> Reader<'i> {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn past_space(&self, mut at: usize) -> usize {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte(at) {
             at = at.wrapping_add(1);
@@ -296,7 +296,7 @@ impl<'i> Reader<'i> {
         )
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn expect(&mut self, expected: Type) -> Result<(), Error> {
         let found = self.peek()?;
         if found == expected {
@@ -306,7 +306,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn enter(&mut self, bit: u64) -> Result<(), Error> {
         if self.depth >= MAX_JSON_DEPTH {
             return Err(self.error(self.at, Fault::TooDeep));
@@ -318,21 +318,21 @@ impl<'i> Reader<'i> {
         Ok(())
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn leave(&mut self, bracket: usize) {
         self.open >>= 1;
         self.depth = self.depth.wrapping_sub(1);
         self.done(bracket.wrapping_add(1));
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn done(&mut self, end: usize) {
         self.at = end;
         self.step = Step::After;
     }
 
     /// Finds the quote that opens the next member's name; leaves the object at its end.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn find_name(&mut self) -> Result<Option<usize>, Error> {
         if self.step == Step::Value || self.open & 1 == 0 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -358,7 +358,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Reads the string whose opening quote stands at `quote`; returns the offset behind it too.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn read_string(&self, quote: usize) -> Result<(Text<'i>, usize), Error> {
         let (end, is_escaped) = self.string_end(quote)?;
         let raw = self.slice(quote.wrapping_add(1), end);
@@ -367,20 +367,20 @@ impl<'i> Reader<'i> {
     }
 
     /// Skips the name whose opening quote stands at `quote`, and its colon.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn skip_name(&mut self, quote: usize) -> Result<(), Error> {
         self.at = self.name_end(quote)?;
         self.step = Step::Value;
         Ok(())
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn name_end(&self, quote: usize) -> Result<usize, Error> {
         let (end, _) = self.string_end(quote)?;
         self.colon_end(end.wrapping_add(1))
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn colon_end(&self, at: usize) -> Result<usize, Error> {
         let colon = self.past_space(at);
         if self.byte(colon) == Some(b':') {
@@ -457,7 +457,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Finds the closing quote, and whether an escape stands before it.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn string_end(&self, quote: usize) -> Result<(usize, bool), Error> {
         let mut at = quote.wrapping_add(1);
         let mut is_escaped = false;
@@ -499,7 +499,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn number_end(&self, start: usize) -> Result<usize, Error> {
         let mut at = start;
         if self.byte(at) == Some(b'-') {
@@ -525,7 +525,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Passes one digit or more.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn digits(&self, start: usize) -> Result<usize, Error> {
         let mut at = start;
         while let Some(b'0'..=b'9') = self.byte(at) {
@@ -540,7 +540,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn word_end(&self, at: usize, word: &str) -> Result<usize, Error> {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         if rest.starts_with(word.as_bytes()) {

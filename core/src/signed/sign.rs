@@ -8,7 +8,7 @@ use super::canonical::{LineMac, Lines, Target, seconds};
 use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce, SIGNATURE_LENGTH};
 use super::key::{Digest256, Key};
 use crate::OutTooSmall;
-use crate::time::UnixMillis;
+use crate::time::{ClockUnset, UnixMillis};
 
 /// Signs a request whose body is at hand, and writes the header's value. Send the body exactly as
 /// it is given here.
@@ -144,16 +144,3 @@ impl<'n> Nonce<'n> {
         Ok(Self::make(entropy, out))
     }
 }
-
-/// The wall clock is not set yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct ClockUnset;
-
-impl fmt::Display for ClockUnset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the wall clock is not set yet: wait until a reset of the line gives the time")
-    }
-}
-
-impl core::error::Error for ClockUnset {}

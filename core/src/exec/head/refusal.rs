@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write as _};
 
-use super::{JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, SOCKET_VERSION, write_to};
+use super::{GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION};
 use crate::OutTooSmall;
 use crate::exec::body::{BodyError, BodyFault};
 use crate::exec::request::RequestError;
@@ -71,6 +71,8 @@ pub enum Why {
     OriginRefused,
     /// No such route.
     UnknownRoute,
+    /// Not the path that a guest takes commands at.
+    NotGuestPath,
     /// No such sandbox.
     UnknownSandbox,
     /// The route exists, with other methods.
@@ -97,6 +99,8 @@ pub enum Why {
     Internal,
     /// `Transfer-Encoding` names a coding other than `chunked`.
     TransferCoding,
+    /// A command without `stdin=1`, which a guest takes only with it.
+    NotHijack,
     /// The server cannot take over a connection.
     HijackUnavailable,
     /// The sandbox cannot be reached.
@@ -111,11 +115,14 @@ pub enum Allow {
     Get,
     /// Exec.
     GetPost,
+    /// Exec at a guest.
+    Post,
 }
 
 impl Allow {
     const GET: &'static str = "GET";
     const GET_POST: &'static str = "GET, POST";
+    const POST: &'static str = "POST";
 
     /// Returns the value of the header `Allow`.
     #[must_use]
@@ -123,6 +130,7 @@ impl Allow {
         match self {
             Self::Get => Self::GET,
             Self::GetPost => Self::GET_POST,
+            Self::Post => Self::POST,
         }
     }
 }
@@ -174,6 +182,9 @@ impl fmt::Display for Why {
             Self::UnknownRoute => f.write_str(
                 "no such route; there are GET /healthz and /sandboxes/{id}/exec with POST or GET",
             ),
+            Self::NotGuestPath => {
+                write!(f, "no such route; this guest takes commands with POST {GUEST_PATH}")
+            }
             Self::UnknownSandbox => {
                 f.write_str("no such sandbox; use an id from the server's configuration")
             }
@@ -205,6 +216,9 @@ impl fmt::Display for Why {
                 "the body's transfer coding is not supported; \
                  send Transfer-Encoding: chunked or Content-Length",
             ),
+            Self::NotHijack => {
+                write!(f, "this guest takes commands with stdin=1 only; POST to {GUEST_PATH}")
+            }
             Self::HijackUnavailable => f.write_str(
                 "this server cannot hand over the connection; use WebSocket for stdin, \
                  or leave out stdin=1",
@@ -233,14 +247,14 @@ impl From<Why> for Refusal {
             Why::KeyMissing | Why::KeyWrong => (401, ""),
             Why::HostRefused => (403, "host-refused"),
             Why::OriginRefused => (403, "origin-refused"),
-            Why::UnknownRoute | Why::UnknownSandbox => (404, "not_found"),
+            Why::UnknownRoute | Why::NotGuestPath | Why::UnknownSandbox => (404, "not_found"),
             Why::Method { .. } => (405, ""),
             Why::TooLarge { .. } => (413, ""),
             Why::ContentType => (415, ""),
             Why::UpgradeMissing | Why::SocketVersion => (426, ""),
             Why::HeadTooLarge | Why::TooManyHeaders => (431, ""),
             Why::Internal => (500, ""),
-            Why::TransferCoding => (501, ""),
+            Why::TransferCoding | Why::NotHijack => (501, ""),
             Why::HijackUnavailable => (501, "hijack_unavailable"),
             Why::Unreachable => (502, ""),
         };
@@ -315,6 +329,7 @@ impl Refusal {
             ],
             Why::Method { allow: Allow::Get } => &[("Allow", Allow::GET)],
             Why::Method { allow: Allow::GetPost } => &[("Allow", Allow::GET_POST)],
+            Why::Method { allow: Allow::Post } => &[("Allow", Allow::POST)],
             _ => &[],
         }
     }
@@ -335,18 +350,29 @@ impl Refusal {
         detail: impl fmt::Display,
         out: &'o mut [u8],
     ) -> Result<&'o [u8], OutTooSmall> {
-        let body = self.body(detail);
-        let mut length = Length(0);
-        // Counting never fails.
+        self.write_body(&self.body(&detail), out)
+    }
+
+    fn write_body<'o>(
+        &self,
+        body: &dyn fmt::Display,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], OutTooSmall> {
+        // `Out` never fails; a `Display` that does has written what it could.
+        let mut length = Out::new(&mut []);
         let _ = write!(length, "{body}");
-        write_to(out, |out| {
-            let reason = reason(self.status);
-            write!(out, "HTTP/1.1 {} {reason}\r\nContent-Type: {JSON_TYPE}\r\n", self.status)?;
-            for (name, value) in self.headers() {
-                write!(out, "{name}: {value}\r\n")?;
-            }
-            write!(out, "Content-Length: {}\r\nConnection: close\r\n\r\n{body}", length.0)
-        })
+        let mut to = Out::new(out);
+        to.texts(&["HTTP/1.1 "]);
+        to.number(u64::from(self.status));
+        to.texts(&[" ", reason(self.status), "\r\nContent-Type: ", JSON_TYPE, "\r\n"]);
+        for (name, value) in self.headers() {
+            to.texts(&[name, ": ", value, "\r\n"]);
+        }
+        to.texts(&["Content-Length: "]);
+        to.number(length.len as u64);
+        to.texts(&["\r\nConnection: close\r\n\r\n"]);
+        let _ = write!(to, "{body}");
+        to.finish()
     }
 }
 
@@ -424,16 +450,6 @@ impl fmt::Write for Escape<'_, '_> {
             }
             _ => Err(fmt::Error),
         }
-    }
-}
-
-/// Counts the bytes of what is formatted into it.
-struct Length(usize);
-
-impl fmt::Write for Length {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.saturating_add(text.len());
-        Ok(())
     }
 }
 

@@ -566,6 +566,71 @@ fn heads() -> impl Strategy<Value = (String, Vec<(String, String)>)> {
     )
 }
 
+/// Judges a request to a guest that knows one key, sent with that key in front of `headers`.
+fn ask_guest(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+    let headers = [&[AUTH], headers].concat();
+    let headers = headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() });
+    admit_guest(method, target, headers, Access::Keys(&[KeyDigest::of(b"secret")]))
+}
+
+#[test]
+fn a_guest_takes_commands_at_one_route() {
+    // rule: EXEC-64
+    let any_host = ("Host", "no-name-of-ours.example:1");
+    assert_eq!(ask_guest("POST", GUEST_PATH, &[any_host]), Ok(()));
+    assert_eq!(ask_guest("POST", "/exec?a=1&stdin=1", &[any_host]), Ok(()));
+    assert_eq!(ask_guest("POST", "http://h/exec?stdin=1", &[("Host", "h")]), Ok(()));
+    let is_origin = ("Origin", "http://no-name-of-ours.example:1");
+    let cases: &[Refused<'_>] = &[
+        ("POST", "exec?stdin=1", &[any_host], 400, Why::Target),
+        ("POST", "http://h/exec?stdin=1", &[any_host], 400, Why::Target),
+        ("POST", GUEST_PATH, &[], 400, Why::HostMissing),
+        ("POST", GUEST_PATH, &[("Host", "a b")], 400, Why::HostMissing),
+        ("POST", GUEST_PATH, &[any_host, any_host], 400, Why::Repeated("Host")),
+        ("POST", GUEST_PATH, &[any_host, is_origin], 403, Why::OriginRefused),
+        ("POST", "/", &[any_host], 404, Why::NotGuestPath),
+        ("GET", "/healthz", &[any_host], 404, Why::NotGuestPath),
+        ("POST", "/exec/?stdin=1", &[any_host], 404, Why::NotGuestPath),
+        ("POST", "/sandboxes/mcu/exec?stdin=1", &[any_host], 404, Why::NotGuestPath),
+        ("GET", GUEST_PATH, &[any_host], 405, Why::Method { allow: Allow::Post }),
+        ("post", GUEST_PATH, &[any_host], 405, Why::Method { allow: Allow::Post }),
+        ("POST", "/exec", &[any_host], 501, Why::NotHijack),
+        ("POST", "/exec?stdin=0", &[any_host], 501, Why::NotHijack),
+        ("POST", GUEST_PATH, &[any_host, ("Content-Type", "text/plain")], 415, Why::ContentType),
+        ("POST", GUEST_PATH, &[any_host, ("Content-Length", "-1")], 400, Why::Length),
+        (
+            "POST",
+            GUEST_PATH,
+            &[any_host, ("Content-Length", "1048577")],
+            413,
+            Why::TooLarge { limit: 1 << 20 },
+        ),
+    ];
+    for (method, target, headers, status, why) in cases {
+        let refusal = ask_guest(method, target, headers).unwrap_err();
+        assert_eq!((refusal.status, refusal.why), (*status, *why), "{method} {target} {headers:?}");
+    }
+    let refusal = ask_guest("PUT", GUEST_PATH, &[any_host]).unwrap_err();
+    assert_eq!(refusal.headers(), [("Allow", "POST")]);
+}
+
+#[test]
+fn a_guest_with_keys_admits_nobody_else() {
+    // rule: EXEC-32, EXEC-64
+    let host = Header { name: "Host", value: b"mcu" };
+    let keys = [KeyDigest::of(b"secret")];
+    let judge = |access: Access<'_>, key: Option<&str>| {
+        let value = format!("Bearer {}", key.unwrap_or_default());
+        let key = key.map(|_| Header { name: "Authorization", value: value.as_bytes() });
+        admit_guest("POST", GUEST_PATH, core::iter::once(host).chain(key), access)
+            .map_err(|refusal| refusal.why)
+    };
+    assert_eq!(judge(Access::Keys(&keys), Some("secret")), Ok(()));
+    assert_eq!(judge(Access::Keys(&keys), Some("other")), Err(Why::KeyWrong));
+    assert_eq!(judge(Access::Keys(&keys), None), Err(Why::KeyMissing));
+    assert_eq!(judge(Access::Open, None), Ok(()));
+}
+
 proptest! {
     #[test]
     fn any_split_of_a_request_gives_the_same((wire, headers) in heads(), behind in "[a-z\r\n]{0,9}") {

@@ -16,7 +16,6 @@ mod input;
 mod records;
 mod signed;
 mod text;
-mod url;
 mod websocket;
 
 use std::borrow::Cow;

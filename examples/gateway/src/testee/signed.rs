@@ -8,9 +8,9 @@ use triwire::signed::{
     Refusal, ReplayWindow, SIGNATURE_HEADER, SIGNATURE_WINDOW_SECONDS, Target, TargetError, Window,
 };
 use triwire::time::UnixMillis;
+use triwire_std::signed::url::{UrlError, parts};
 
 use super::input::{Bad, Input};
-use super::url::parts;
 
 /// More entries than any script needs.
 const MOST_ENTRIES: usize = 1 << 20;
@@ -21,7 +21,7 @@ type Mistake = &'static str;
 pub(super) fn url(input: Input<'_>) -> Result<Value, Bad> {
     Ok(match parts(input.text("url")?) {
         Ok(parts) => json!({ "host": parts.host, "path": parts.path }),
-        Err(error) => json!({ "error": error }),
+        Err(error) => json!({ "error": error.code() }),
     })
 }
 
@@ -31,7 +31,7 @@ pub(super) fn sign(input: Input<'_>) -> Result<Value, Bad> {
     let (nonce, body) = (input.text("nonce")?, body(&input)?);
     let now = seconds(input.get("t")?, "t")?;
     let signed = || -> Result<Value, Mistake> {
-        let url = parts(url)?;
+        let url = parts(url).map_err(UrlError::code)?;
         let target = Target::new(method, &url.host, &url.path).map_err(part)?;
         let id = KeyId::parse(id).map_err(|_| "bad_key_id")?;
         let key = Key::new(secret.as_bytes()).map_err(|_| "secret_too_short")?;
@@ -126,7 +126,7 @@ impl Received<'_> {
         now: UnixMillis,
         finish: UnixMillis,
     ) -> Result<Result<(KeyId, UnixMillis), Refusal>, Mistake> {
-        let url = parts(self.url)?;
+        let url = parts(self.url).map_err(UrlError::code)?;
         let target = Target::new(self.method, &url.host, &url.path).map_err(part)?;
         let presented = Presented::parse(self.headers.iter().map(|value| value.as_bytes()));
         let timely = match presented.and_then(|presented| presented.check(now, self.window)) {

@@ -8,6 +8,7 @@
 mod exec;
 mod head;
 mod json;
+mod line;
 mod memory;
 mod signed;
 mod socket;
@@ -36,6 +37,7 @@ extern "C" fn _start() -> ! {
         json::run();
         exec::run();
         head::run();
+        line::run();
         signed::run();
         socket::run();
         planted();

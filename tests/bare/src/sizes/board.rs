@@ -8,7 +8,7 @@ use cortex_m_semihosting::debug::{self, EXIT_FAILURE, EXIT_SUCCESS};
 use cortex_m_semihosting::hio;
 
 /// A hijacked request as it comes over the wire, and the client's frames behind it.
-const REQUEST: &[u8] = b"POST /sandboxes/mcu/exec?stdin=1 HTTP/1.1\r\nHost: mcu:80\r\n\
+const REQUEST: &[u8] = b"POST /exec?stdin=1 HTTP/1.1\r\nHost: mcu:80\r\n\
 Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\
 Accept: application/octet-stream, application/json\r\nContent-Type: application/json\r\n\
 Content-Length: 71\r\n\r\n\
