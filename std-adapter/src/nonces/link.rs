@@ -60,14 +60,13 @@ pub(super) struct Link<S: Server> {
 }
 
 struct Made<C> {
-    active: Option<Active<C>>,
+    active: Option<Arc<Active<C>>>,
     /// Which of all connections it is, so that an old one's failure does not end a new one.
     number: u64,
     checked: Instant,
 }
 
 /// A connection, and the way to the task that claims on it for those that wait together.
-#[derive(Clone)]
 pub(super) struct Active<C> {
     pub(super) number: u64,
     pub(super) connection: C,
@@ -92,7 +91,7 @@ impl<S: Server> Link<S> {
     }
 
     /// Returns the connection; makes one when there is none.
-    pub(super) async fn ready(&self) -> Result<Active<S::Connection>, Unavailable> {
+    pub(super) async fn ready(&self) -> Result<Arc<Active<S::Connection>>, Unavailable> {
         self.within(self.deadline(), self.active()).await
     }
 
@@ -100,15 +99,14 @@ impl<S: Server> Link<S> {
         let deadline = self.deadline();
         let active = self.within(deadline, self.active()).await?;
         let entry = Entry { name: claim.to_string(), forget_after: claim.forget_after() };
-        let number = active.number;
-        let outcome = self.within(deadline, self.claim_on(active, entry)).await;
+        let outcome = self.within(deadline, self.claim_on(&active, entry)).await;
         if outcome.as_ref().is_err_and(|error| error.cause() != Cause::Full) {
-            self.drop_connection(number);
+            self.drop_connection(active.number);
         }
         outcome
     }
 
-    async fn claim_on(&self, active: Active<S::Connection>, entry: Entry) -> Outcome {
+    async fn claim_on(&self, active: &Active<S::Connection>, entry: Entry) -> Outcome {
         let lost = || Unavailable::new(Cause::Lost);
         if let Ok(_alone) = self.alone.try_lock() {
             let outcomes = self.server.claim(&active.connection, &[entry]).await;
@@ -120,10 +118,10 @@ impl<S: Server> Link<S> {
         answered.await.unwrap_or_else(|_| Err(lost()))
     }
 
-    async fn active(&self) -> Result<Active<S::Connection>, Unavailable> {
-        if let Some(active) = self.current() {
+    async fn active(&self) -> Result<Arc<Active<S::Connection>>, Unavailable> {
+        if let Some((active, checked)) = self.current() {
             // One claim looks; the others do not wait for it.
-            if self.is_stale()
+            if self.clock.now().saturating_since(checked) >= CHECK_EVERY
                 && let Ok(_making) = self.making.try_lock()
             {
                 if let Err(unfit) = self.server.check(&active.connection).await {
@@ -136,7 +134,7 @@ impl<S: Server> Link<S> {
         }
         let _making = self.making.lock().await;
         // Another claim may have made it meanwhile.
-        if let Some(active) = self.current() {
+        if let Some((active, _)) = self.current() {
             return Ok(active);
         }
         let connection = self.server.connect().await?;
@@ -147,8 +145,8 @@ impl<S: Server> Link<S> {
         let mut made = self.lock();
         made.number += 1;
         made.checked = self.clock.now();
-        let active = Active { number: made.number, connection, waiting };
-        made.active = Some(active.clone());
+        let active = Arc::new(Active { number: made.number, connection, waiting });
+        made.active = Some(Arc::clone(&active));
         Ok(active)
     }
 
@@ -160,12 +158,10 @@ impl<S: Server> Link<S> {
         }
     }
 
-    fn current(&self) -> Option<Active<S::Connection>> {
-        self.lock().active.clone()
-    }
-
-    fn is_stale(&self) -> bool {
-        self.clock.now().saturating_since(self.lock().checked) >= CHECK_EVERY
+    /// The connection, and when it was looked at.
+    fn current(&self) -> Option<(Arc<Active<S::Connection>>, Instant)> {
+        let made = self.lock();
+        made.active.as_ref().map(|active| (Arc::clone(active), made.checked))
     }
 
     fn deadline(&self) -> Instant {

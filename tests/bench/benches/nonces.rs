@@ -157,7 +157,9 @@ impl InMemory<'_> {
 }
 
 fn memory() -> String {
+    let before = resident();
     let ours = Memory::with_capacity(LIVE);
+    let taken_at_once = (resident() - before) as f64 / LIVE as f64;
     let map = Mutex::new(HashMap::<String, u64>::new());
     let moka = moka::sync::Cache::<String, ()>::builder()
         .max_capacity(2 * LIVE as u64)
@@ -193,6 +195,7 @@ fn memory() -> String {
     for store in &mut stores {
         store.fill();
     }
+    stores[0].bytes += taken_at_once;
     let mut requests = Requests::new(steady);
     requests.count = LIVE as u64;
     for round in 0..BATCHES {
@@ -396,7 +399,7 @@ async fn postgres() -> Outcome<String> {
     let folder = Folder::new("postgres")?;
     let store = Arc::new(Postgres::open(&url).await?);
     let insert = "\\set r random(1, 1000000000000000)\n\
-        insert into triwire_nonces values ('shop.1:bench-' || (:r)::text, 2000000000000) \
+        insert into triwire_nonces values ('shop.1-bench-' || :r, 2000000000000) \
         on conflict do nothing;\n";
     let piped = format!("\\startpipeline\n{}\\endpipeline\n", insert.repeat(PIPELINE));
     let scripts = [folder.write("single", insert)?, folder.write("piped", &piped)?];
