@@ -70,9 +70,8 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         if keys::others_may_read(key) {
             tracing::warn!(file = %key.display(), "others can read this TLS key; chmod 600 it");
         }
-        let tls = ServerTls::from_files(cert, key).map_err(|error| {
-            Failure::new(format!("{}: tls: {error}", tls.origin))
-        })?;
+        let tls = ServerTls::from_files(cert, key)
+            .map_err(|error| Failure::new(format!("{}: tls: {error}", tls.origin)))?;
         builder = builder.tls(tls);
     }
     for sandbox in &settings.sandboxes {
@@ -109,12 +108,13 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     let line = exec_line(settings, address);
     words.push(format!("try: {line} {} -- {command}", first.name));
     words.push(format!("listening on {address}"));
+    // Before the word that it listens: whoever waits for that may stop it at once.
+    let stop = stop()?;
     let mut stdout = io::stdout().lock();
     // Whoever started it may not read it.
     let _ = writeln!(stdout, "{}", words.join("\n")).and_then(|()| stdout.flush());
     drop(stdout);
 
-    let stop = stop()?;
     builder
         .build()
         .map_err(|error| Failure::new(error.to_string()))?

@@ -5,9 +5,9 @@ mod output;
 use std::io;
 use std::thread;
 
-use triwire_std::tls::ClientTls;
 use triwire_std::client::{Client, ClientError, DEFAULT_URL, Output, Session, Transport};
 use triwire_std::record::{ExecRequest, ExecResult};
+use triwire_std::tls::ClientTls;
 
 use crate::cli::{ExecArgs, TransportName};
 use crate::config;
@@ -44,7 +44,8 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
         builder = builder.key(key.expose());
     }
     if let Some(ca) = &args.client.ca {
-        let tls = ClientTls::from_file(ca).map_err(|error| Failure::new(format!("--ca: {error}")))?;
+        let tls =
+            ClientTls::from_file(ca).map_err(|error| Failure::new(format!("--ca: {error}")))?;
         builder = builder.tls(tls);
     }
     let client = builder.build()?;
