@@ -130,13 +130,17 @@ impl Session {
                 match self.command.poll_frame(cx) {
                     Poll::Ready(Some(frame)) => self.push(frame),
                     Poll::Ready(None) if self.outbox.is_empty() => {
-                        return Poll::Ready(Over::Delivered);
+                        let flushed = ready!(self.socket.poll_flush(cx));
+                        return Poll::Ready(flushed.map_or(Over::Gone, |()| Over::Delivered));
                     }
                     Poll::Ready(None) | Poll::Pending => break,
                 }
             }
             if self.outbox.is_empty() {
-                return Poll::Pending;
+                return match self.socket.poll_flush(cx) {
+                    Poll::Ready(Err(_)) => Poll::Ready(Over::Gone),
+                    Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                };
             }
             if ready!(self.poll_write(cx)).is_err() {
                 return Poll::Ready(Over::Gone);

@@ -106,6 +106,8 @@ use self::service::Service;
 use self::stop::Stopper;
 use crate::clock::Clock;
 use crate::guest::Guest;
+#[cfg(feature = "tls")]
+use crate::tls::ServerTls;
 
 /// Bytes that a session reads ahead while its command takes no input.
 pub const READ_AHEAD: usize = 256 * 1024;
@@ -138,6 +140,9 @@ struct Shared {
     /// None admits everybody.
     keys: Option<Keys>,
     max_connections: usize,
+    behind_proxy: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
     /// For sessions of routers, whose connections are not ours.
     stopper: Stopper,
     clock: Clock,
@@ -150,6 +155,23 @@ impl Shared {
 
     fn is_open(&self) -> bool {
         self.keys.is_none()
+    }
+
+    fn is_secure(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+
+    /// Judges whether what would be served at an address may be.
+    fn exposure(&self, address: SocketAddr) -> Result<(), Exposed> {
+        // rule: EXEC-70
+        match (is_loopback(address), self.is_open(), self.is_secure() || self.behind_proxy) {
+            (true, _, _) | (false, false, true) => Ok(()),
+            (false, true, _) => Err(Exposed::WithoutKeys { address }),
+            (false, false, false) => Err(Exposed::WithoutTls { address }),
+        }
     }
 }
 
@@ -171,6 +193,9 @@ impl Server {
             hosts: Vec::new(),
             keys: Some(Keys::default()),
             max_connections: MAX_CONNECTIONS,
+            behind_proxy: false,
+            #[cfg(feature = "tls")]
+            tls: None,
         }
     }
 
@@ -181,8 +206,8 @@ impl Server {
     /// [`SHUTDOWN_BOUND`] at the latest.
     ///
     /// # Errors
-    /// A server without keys on an address beyond loopback; a listener without an address. What
-    /// goes wrong with one connection, or while accepting, is logged and survived.
+    /// An address beyond loopback, without keys, or with neither TLS nor
+    /// [`behind_proxy`](Builder::behind_proxy); a listener without an address. What goes wrong with one connection, or while accepting, is logged and survived.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections and kills their commands, without a word to the
@@ -232,6 +257,9 @@ pub struct Builder {
     hosts: Vec<String>,
     keys: Option<Keys>,
     max_connections: usize,
+    behind_proxy: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
 }
 
 impl Builder {
@@ -267,6 +295,20 @@ impl Builder {
         self
     }
 
+    /// Serves in TLS; plain HTTP is answered with 400 and a word that says so.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Says that a proxy before this server speaks TLS to the clients, and that nobody else
+    /// reaches it: it may then listen beyond loopback without TLS of its own.
+    pub fn behind_proxy(mut self, yes: bool) -> Self {
+        self.behind_proxy = yes;
+        self
+    }
+
     /// Makes the server.
     ///
     /// # Errors
@@ -275,9 +317,17 @@ impl Builder {
         if let Some(name) = self.guests.keys().find(|name| !is_sandbox_id(name)) {
             return Err(SandboxName { name: name.clone() });
         }
-        let Self { guests, hosts, keys, max_connections } = self;
-        let (stopper, clock) = (Stopper::new(), Clock::start());
-        let shared = Shared { guests, hosts, keys, max_connections, stopper, clock };
+        let shared = Shared {
+            guests: self.guests,
+            hosts: self.hosts,
+            keys: self.keys,
+            max_connections: self.max_connections,
+            behind_proxy: self.behind_proxy,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+            stopper: Stopper::new(),
+            clock: Clock::start(),
+        };
         Ok(Server { shared: Arc::new(shared) })
     }
 }
@@ -291,6 +341,32 @@ impl fmt::Debug for Builder {
             .finish_non_exhaustive()
     }
 }
+
+/// An address at which a server would be open to more than it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exposed {
+    WithoutKeys { address: SocketAddr },
+    WithoutTls { address: SocketAddr },
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WithoutKeys { address } => write!(
+                f,
+                "a server without keys listens on a loopback address only, not on {address}: \
+                 give it keys, or bind 127.0.0.1"
+            ),
+            Self::WithoutTls { address } => write!(
+                f,
+                "on {address} keys and output would cross the network in clear: give the server \
+                 a certificate, bind 127.0.0.1, or say that a proxy before it speaks TLS"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Exposed {}
 
 /// A name that is no sandbox id.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -318,7 +318,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Behind our close frame: sends it, then reads on until the client's own, and no longer than
     /// the rules of lingering allow.
     async fn settle(mut self) {
-        let mut closing = Closing { linger: None, look: None, raw: false, answered: false };
+        let mut closing =
+            Closing { linger: None, look: None, raw: false, answered: false, ending: false };
         self.inbox.clear();
         poll_fn(|cx| self.poll_settle(cx, &mut closing)).await;
     }
@@ -333,13 +334,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
             if let Some(linger) = &mut closing.linger {
                 linger.acknowledged(now, unacknowledged(self.socket.as_ref()));
-                if let Some(socket) = &self.socket
-                    && (closing.raw || closing.answered || self.rx.ending().is_some())
-                {
-                    // Neither end has anything more to say.
-                    socket.end_sending();
-                }
+                // Neither end has anything more to say.
+                closing.ending = closing.raw || closing.answered || self.rx.ending().is_some();
             }
+        }
+        if let Some(socket) = &self.socket {
+            closing.ending = closing.ending && socket.poll_end_sending(cx).is_pending();
         }
         while let Poll::Ready(received) = self.poll_discard(cx, closing) {
             match received {
@@ -413,6 +413,8 @@ struct Closing {
     raw: bool,
     /// The client's close frame came.
     answered: bool,
+    /// Our side of the connection is to be ended.
+    ending: bool,
 }
 
 fn unacknowledged(socket: Option<&Socket>) -> usize {

@@ -94,6 +94,8 @@ pub enum Why {
     HeadTooLarge,
     /// The head has more than [`MAX_HEADERS`] lines.
     TooManyHeaders,
+    /// Plain HTTP, where TLS is spoken.
+    TlsMissing,
     /// The server failed.
     Internal,
     /// `Transfer-Encoding` names a coding other than `chunked`.
@@ -223,6 +225,7 @@ impl fmt::Display for Why {
                 MAX_HEADERS as u64,
                 "",
             ),
+            Self::TlsMissing => f.write_str("TLS is spoken here; use https:// or wss://"),
             Self::Internal => f.write_str("the server failed; its log says more, then try again"),
             Self::TransferCoding => f.write_str(
                 "the body's transfer coding is not supported; \
@@ -263,6 +266,7 @@ impl From<Why> for Refusal {
             Why::UnknownRoute | Why::NotGuestPath | Why::UnknownSandbox => (404, "not_found"),
             Why::Method { .. } => (405, ""),
             Why::TooLarge { .. } => (413, ""),
+            Why::TlsMissing => (400, "tls_required"),
             Why::ContentType => (415, ""),
             Why::UpgradeMissing | Why::SocketVersion => (426, ""),
             Why::HeadTooLarge | Why::TooManyHeaders => (431, ""),
@@ -298,6 +302,12 @@ impl Refusal {
     #[must_use]
     pub fn unknown_sandbox() -> Self {
         Why::UnknownSandbox.into()
+    }
+
+    /// 400 with code `tls_required`: the first byte of a connection is not that of TLS.
+    #[must_use]
+    pub fn tls_missing() -> Self {
+        Why::TlsMissing.into()
     }
 
     /// 413: an HTTP library found the body to be larger than `limit` bytes.
