@@ -6,7 +6,7 @@ use core::fmt;
 use hmac::digest::{FixedOutput, Output};
 use hmac::{Hmac, Mac};
 
-use super::header::{Header, Letters, encode, write_pieces};
+use super::header::{Letters, encode, write_pieces};
 use super::key::{Digest256, Key};
 use super::letters::{NAME, PATH, PLAIN, TOKEN};
 use super::{KeyId, MAX_TIME, Nonce};
@@ -225,23 +225,28 @@ fn is_dots(segment: &[u8]) -> bool {
 /// The first seven lines, each with its newline.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'r> {
-    key_id: KeyId,
-    seconds: u64,
+    key_id: &'r [u8],
+    time: &'r [u8],
     nonce: Nonce<'r>,
     target: Target<'r>,
 }
 
 impl<'r> Lines<'r> {
-    pub(super) fn new(header: &Header<'r>, target: Target<'r>) -> Self {
-        Self { key_id: header.key_id, seconds: header.seconds, nonce: header.nonce, target }
+    pub(super) const fn new(
+        key_id: &'r [u8],
+        time: &'r [u8],
+        nonce: Nonce<'r>,
+        target: Target<'r>,
+    ) -> Self {
+        Self { key_id, time, nonce, target }
     }
 
     /// Hands the lines over in their order, each in pieces, and says which piece ends one.
     #[inline]
     fn each(&self, mut take: impl FnMut(&[u8], End)) {
         take(SCHEME, End::OfLine);
-        take(self.key_id.as_bytes(), End::OfLine);
-        take(decimal(self.seconds, &mut [0; 20]), End::OfLine);
+        take(self.key_id, End::OfLine);
+        take(self.time, End::OfLine);
         take(self.nonce.as_bytes(), End::OfLine);
         let mut method = self.target.method.as_bytes();
         loop {
@@ -391,7 +396,9 @@ pub fn lines<'o>(
     body: &[u8],
     out: &'o mut [u8],
 ) -> Result<&'o str, OutTooSmall> {
-    let lines = Lines { key_id, seconds: seconds(now), nonce, target };
+    let mut digits = [0; 20];
+    let time = decimal(seconds(now), &mut digits);
+    let lines = Lines::new(key_id.as_bytes(), time, nonce, target);
     let hash = <sha2::Sha256 as sha2::Digest>::digest(body);
     lines.write(&hash_line::<sha2::Sha256>(&hash), out)
 }

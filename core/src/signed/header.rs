@@ -7,7 +7,6 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use super::letters::{BASE64URL, DIGITS, KEY_ID, LAST, Set};
 use super::{MAX_KEY_ID_LENGTH, MAX_NONCE_LENGTH, MAX_TIME, Refusal};
 use crate::OutTooSmall;
-use crate::json::decimal;
 
 /// Bytes of a signature, and letters of its base64url.
 pub(super) const SIGNATURE_SIZE: usize = 32;
@@ -55,18 +54,21 @@ impl KeyId {
     /// # Errors
     /// It is empty, too long, or holds another letter.
     pub fn parse(text: &str) -> Result<Self, KeyIdError> {
-        match KEY_ID.first_other(text.as_bytes()) {
-            Some(at) => Err(KeyIdError::Letter { at }),
-            None => Self::of(text.as_bytes()).ok_or(KeyIdError::Length { found: text.len() }),
+        match (KEY_ID.first_other(text.as_bytes()), text.len()) {
+            (Some(at), _) => Err(KeyIdError::Letter { at }),
+            (None, 1..=MAX_KEY_ID_LENGTH) => Ok(Self::of(text.as_bytes())),
+            (None, found) => Err(KeyIdError::Length { found }),
         }
     }
 
-    /// Takes letters of the set.
-    fn of(letters: &[u8]) -> Option<Self> {
-        let mut text = [0; MAX_KEY_ID_LENGTH];
-        text.get_mut(..letters.len())?.copy_from_slice(letters);
-        let len = u8::try_from(letters.len()).ok().filter(|len| *len > 0)?;
-        Some(Self { text, len })
+    /// Takes letters that were judged: of the set, and as many as there is room for.
+    pub(super) fn of(letters: &[u8]) -> Self {
+        let mut id = Self { text: [0; MAX_KEY_ID_LENGTH], len: 0 };
+        if let Some(place) = id.text.get_mut(..letters.len()) {
+            place.copy_from_slice(letters);
+            id.len = letters.len() as u8;
+        }
+        id
     }
 
     /// Returns the id.
@@ -217,15 +219,16 @@ impl core::error::Error for NonceError {}
 /// What a header says.
 #[derive(Clone, Copy)]
 pub(super) struct Header<'h> {
-    pub(super) key_id: KeyId,
-    pub(super) seconds: u64,
+    pub(super) key_id: &'h [u8],
+    /// The seconds as they are written: there is one spelling.
+    pub(super) time: &'h [u8],
     pub(super) nonce: Nonce<'h>,
-    pub(super) signature: Letters,
+    pub(super) signature: &'h Letters,
 }
 
 impl<'h> Header<'h> {
-    /// Reads a header's value: the version first, then the grammar of version 1.
-    pub(super) fn parse(value: &'h [u8]) -> Result<Self, Refusal> {
+    /// Reads a header's value, and its time: the version first, then the grammar of version 1.
+    pub(super) fn parse(value: &'h [u8]) -> Result<(Self, u64), Refusal> {
         let Some(rest) = value.strip_prefix(START) else {
             return Err(if is_other_version(value) {
                 Refusal::UnsupportedVersion
@@ -239,33 +242,28 @@ impl<'h> Header<'h> {
         Self::parameters(rest).ok_or(Refusal::MalformedSignature)
     }
 
-    fn parameters(rest: &'h [u8]) -> Option<Self> {
+    fn parameters(rest: &'h [u8]) -> Option<(Self, u64)> {
         let (key_id, rest) = before(rest, KEY_ID, TIME)?;
-        let (seconds, rest) = before(rest, DIGITS, NONCE)?;
+        let (time, rest) = before(rest, DIGITS, NONCE)?;
         let (nonce, signature) = before(rest, BASE64URL, SIGNATURE)?;
-        if nonce.is_empty() || nonce.len() > MAX_NONCE_LENGTH {
+        if !matches!((key_id.len(), nonce.len()), (1..=MAX_KEY_ID_LENGTH, 1..=MAX_NONCE_LENGTH)) {
             return None;
         }
-        Some(Self {
-            key_id: KeyId::of(key_id)?,
-            seconds: time(seconds)?,
-            nonce: Nonce(nonce),
-            signature: letters(signature)?,
-        })
+        let header = Self { key_id, time, nonce: Nonce(nonce), signature: letters(signature)? };
+        Some((header, seconds(time)?))
     }
 
     /// Writes the header's value.
     pub(super) fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, OutTooSmall> {
-        let mut digits = [0; 20];
         let parts = [
             START,
-            self.key_id.as_bytes(),
+            self.key_id,
             TIME,
-            decimal(self.seconds, &mut digits),
+            self.time,
             NONCE,
             self.nonce.as_bytes(),
             SIGNATURE,
-            &self.signature,
+            self.signature,
         ];
         write_pieces(|take| parts.into_iter().for_each(take), out)
     }
@@ -306,7 +304,7 @@ fn before<'h>(rest: &'h [u8], set: Set, name: &[u8]) -> Option<(&'h [u8], &'h [u
 }
 
 /// Reads digits.
-fn time(digits: &[u8]) -> Option<u64> {
+fn seconds(digits: &[u8]) -> Option<u64> {
     if let [] | [b'0', _, ..] = digits {
         return None;
     }
@@ -322,10 +320,10 @@ fn time(digits: &[u8]) -> Option<u64> {
 
 /// Takes a signature's letters. The last one has two bits that are unused, and zero in one
 /// spelling; so equal letters are equal bytes, and nothing need be decoded.
-fn letters(text: &[u8]) -> Option<Letters> {
+fn letters(text: &[u8]) -> Option<&Letters> {
     let letters: &Letters = text.try_into().ok()?;
     let [start @ .., last] = letters;
-    (BASE64URL.has_all(start) && LAST.has_all(&[*last])).then_some(*letters)
+    (BASE64URL.has_all(start) && LAST.has_all(&[*last])).then_some(letters)
 }
 
 /// Writes a signature's letters, in constant time.

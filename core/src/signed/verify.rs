@@ -16,7 +16,10 @@ use crate::time::UnixMillis;
 
 /// A well-formed header, as it came: nothing is known about it but what it says.
 #[must_use]
-pub struct Presented<'h>(Header<'h>);
+pub struct Presented<'h> {
+    header: Header<'h>,
+    seconds: u64,
+}
 
 impl<'h> Presented<'h> {
     /// Reads the values of all signature headers of a request, without the white space that HTTP
@@ -31,7 +34,9 @@ impl<'h> Presented<'h> {
         let mut values = values.into_iter();
         match (values.next(), values.next()) {
             (None, _) => Err(Refusal::MissingSignature),
-            (Some(value), None) => Header::parse(value).map(Self),
+            (Some(value), None) => {
+                Header::parse(value).map(|(header, seconds)| Self { header, seconds })
+            }
             (Some(_), Some(_)) => Err(Refusal::MalformedSignature),
         }
     }
@@ -42,16 +47,16 @@ impl<'h> Presented<'h> {
     /// [`OutsideWindow`](Refusal::OutsideWindow).
     #[inline]
     pub fn check(self, now: UnixMillis, window: Window) -> Result<Timely<'h>, Refusal> {
-        if !is_timely(self.0.seconds, now, window) {
+        if !is_timely(self.seconds, now, window) {
             return Err(Refusal::OutsideWindow);
         }
-        Ok(Timely { header: self.0, window })
+        Ok(Timely { header: self.header, seconds: self.seconds, window })
     }
 }
 
 impl fmt::Debug for Presented<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Presented({:?})", self.0.key_id)
+        write!(f, "Presented({:?})", KeyId::of(self.header.key_id))
     }
 }
 
@@ -61,28 +66,36 @@ impl fmt::Debug for Presented<'_> {
 #[must_use]
 pub struct Timely<'h> {
     header: Header<'h>,
+    seconds: u64,
     window: Window,
 }
 
 impl<'h> Timely<'h> {
     /// Returns the id of the key that is said to have signed.
     #[must_use]
-    pub const fn key_id(&self) -> KeyId {
-        self.header.key_id
+    pub fn key_id(&self) -> KeyId {
+        KeyId::of(self.header.key_id)
     }
 
     /// Goes on with the key of that id, and with what the request was asked of as this end sees
     /// it.
     #[inline]
     pub fn with<D: Digest256>(self, target: Target<'_>, key: &Key<D>) -> Verification<'h, D> {
-        let mac = Lines::new(&self.header, target).begin(key);
-        Verification { header: self.header, window: self.window, mac, body: D::new() }
+        let Header { key_id, time, nonce, .. } = self.header;
+        let mac = Lines::new(key_id, time, nonce, target).begin(key);
+        Verification {
+            header: self.header,
+            seconds: self.seconds,
+            window: self.window,
+            mac,
+            body: D::new(),
+        }
     }
 }
 
 impl fmt::Debug for Timely<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Timely({:?})", self.header.key_id)
+        write!(f, "Timely({:?})", KeyId::of(self.header.key_id))
     }
 }
 
@@ -91,6 +104,7 @@ impl fmt::Debug for Timely<'_> {
 #[must_use]
 pub struct Verification<'h, D: Digest256 = Sha256> {
     header: Header<'h>,
+    seconds: u64,
     window: Window,
     mac: LineMac<D>,
     body: D,
@@ -111,20 +125,20 @@ impl<D: Digest256> Verification<'_, D> {
     /// [`WrongSignature`](Refusal::WrongSignature).
     #[inline]
     pub fn finish(self, now: UnixMillis) -> Result<Genuine, Refusal> {
-        if !is_timely(self.header.seconds, now, self.window) {
+        if !is_timely(self.seconds, now, self.window) {
             return Err(Refusal::OutsideWindow);
         }
         let signature = self.mac.finish(&self.body.finalize());
-        if !is_same(&signature, &self.header.signature) {
+        if !is_same(&signature, self.header.signature) {
             return Err(Refusal::WrongSignature);
         }
-        Ok(Genuine::new(&self.header, self.window))
+        Ok(Genuine::new(&self.header, self.seconds, self.window))
     }
 }
 
 impl<D: Digest256> fmt::Debug for Verification<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Verification({:?})", self.header.key_id)
+        write!(f, "Verification({:?})", KeyId::of(self.header.key_id))
     }
 }
 
@@ -150,19 +164,13 @@ pub struct Genuine {
 
 impl Genuine {
     #[inline]
-    fn new(header: &Header<'_>, window: Window) -> Self {
+    fn new(header: &Header<'_>, seconds: u64, window: Window) -> Self {
         let letters = header.nonce.as_bytes();
         let mut nonce = [0; MAX_NONCE_LENGTH];
         if let Some(place) = nonce.get_mut(..letters.len()) {
             place.copy_from_slice(letters);
         }
-        Self {
-            key_id: header.key_id,
-            nonce,
-            nonce_len: letters.len(),
-            seconds: header.seconds,
-            window,
-        }
+        Self { key_id: KeyId::of(header.key_id), nonce, nonce_len: letters.len(), seconds, window }
     }
 
     /// Returns the id of the key that signed.

@@ -3,10 +3,9 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
-use std::time::Duration;
+use std::time::Instant;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
-use criterion::{BatchSize, Criterion, Throughput};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::block_api::compress256;
 use sha2::{Digest, Sha256};
@@ -14,7 +13,7 @@ use triwire::signed::{
     self, Claimed, Entry, Genuine, Key, KeyId, Nonce, Presented, ReplayWindow, Target, Window,
 };
 use triwire::time::UnixMillis;
-use triwire_bench::{Goal, Line, table};
+use triwire_bench::{Goal, HEADINGS, row};
 
 const SECRET: &[u8] = b"a shared secret of at least 32 bytes";
 const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);
@@ -88,46 +87,76 @@ fn with_ring(header: &str, key: &ring::hmac::Key, body: &[u8]) {
     ring::hmac::verify(key, lines.as_bytes(), &signature).unwrap();
 }
 
-fn verifying(c: &mut Criterion) {
+/// Lets each of `work` take its turn, many times in short batches, and returns their median times
+/// in ns: what else the machine does meanwhile falls on all of them alike.
+fn turns<const N: usize>(batch: u32, mut work: [&mut dyn FnMut(); N]) -> [f64; N] {
+    const ROUNDS: usize = 1_001;
+    let mut times = [const { Vec::new() }; N];
+    for _ in 0..ROUNDS {
+        for (work, times) in work.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            for _ in 0..batch {
+                work();
+            }
+            times.push(start.elapsed().as_nanos() as f64 / f64::from(batch));
+        }
+    }
+    times.map(|mut times| {
+        times.sort_by(f64::total_cmp);
+        times[ROUNDS / 2]
+    })
+}
+
+fn verifying() {
     let key = Key::new(SECRET).unwrap();
     let ring_key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, SECRET);
-    for (size, len) in
-        [("200 B", 200), ("4 KiB", 4 << 10), ("16 KiB", 16 << 10), ("1 MiB", 1 << 20)]
+    for (size, len, batch) in
+        [("200 B", 200, 20), ("4 KiB", 4 << 10, 4), ("16 KiB", 16 << 10, 1), ("1 MiB", 1 << 20, 1)]
     {
         let body = vec![b'x'; len];
         let header = header(&body);
-        let mut group = c.benchmark_group(format!("verify {size}"));
-        group.throughput(Throughput::Bytes(len as u64));
-        group.bench_function("ours", |b| {
-            b.iter(|| verify(black_box(header.as_bytes()), black_box(&key), black_box(&body)));
-        });
-        group.bench_function("compressions", |b| {
-            let blocks = vec![[b'x'; 64]; compressions(&body)];
-            b.iter(|| {
-                let mut state = black_box([7; 8]);
-                compress256(&mut state, black_box(&blocks));
-                state
-            });
-        });
-        group.bench_function("hash", |b| b.iter(|| Sha256::digest(black_box(&body))));
-        group.bench_function("rustcrypto", |b| {
-            b.iter(|| rustcrypto(black_box(&header), black_box(&body)));
-        });
-        group.bench_function("ring", |b| {
-            b.iter(|| with_ring(black_box(&header), black_box(&ring_key), black_box(&body)));
-        });
-        group.finish();
+        let blocks = vec![[b'x'; 64]; compressions(&body)];
+        let [ours, needed, hash, rustcrypto, ring] = turns(
+            batch,
+            [
+                &mut || {
+                    let _ = black_box(verify(
+                        black_box(header.as_bytes()),
+                        black_box(&key),
+                        black_box(&body),
+                    ));
+                },
+                &mut || {
+                    let mut state = black_box([7; 8]);
+                    compress256(&mut state, black_box(&blocks));
+                    black_box(state);
+                },
+                &mut || {
+                    black_box(Sha256::digest(black_box(&body)));
+                },
+                &mut || rustcrypto(black_box(&header), black_box(&body)),
+                &mut || with_ring(black_box(&header), black_box(&ring_key), black_box(&body)),
+            ],
+        );
+        let (small, large) = (len == 200, len >= 16 << 10);
+        let most = |goal: bool, most: f64| goal.then_some(Goal::AtMost(most));
+        print(size, "the compressions it needs", ours, needed, most(small, 1.8));
+        print(size, "the bare hash of the body", ours, hash, most(large, 1.05));
+        print(size, "RustCrypto as commonly called", ours, rustcrypto, most(true, 1.0));
+        print(size, "ring, key kept", ours, ring, small.then_some(Goal::Faster(1.2)));
     }
-    c.bench_function("sign 200 B/ours", |b| {
-        let body = [b'x'; 200];
-        let (id, nonce) = (KeyId::parse("shop.1").unwrap(), Nonce::parse(NONCE).unwrap());
-        let mut out = [0; signed::MAX_HEADER_LENGTH];
-        b.iter(|| {
-            signed::sign(NOW, id, black_box(&key), target(), nonce, black_box(&body), &mut out)
-                .unwrap()
-                .len()
-        });
-    });
+}
+
+fn print(size: &str, peer: &str, ours: f64, theirs: f64, goal: Option<Goal>) {
+    let what = format!("verify, {size}, key kept, beside {peer}");
+    let ratio = format!("{:.2} x the time", ours / theirs);
+    let (goal, held) = match goal {
+        None => (String::new(), None),
+        Some(Goal::AtMost(most)) => (format!("at most {most} x"), Some(ours / theirs <= most)),
+        Some(Goal::Faster(least)) => (format!("{least} x faster"), Some(theirs / ours >= least)),
+    };
+    let (ours, theirs) = (format!("{ours:.0} ns"), format!("{theirs:.0} ns"));
+    println!("{}", row(&what, &ours, &theirs, &ratio, &goal, held));
 }
 
 /// Genuine requests of their own nonces.
@@ -144,125 +173,41 @@ fn requests(count: usize) -> Vec<Genuine> {
         .collect()
 }
 
-fn claiming(c: &mut Criterion) {
+/// Each claim is of a nonce that is live: found, among as many as there are, without a change.
+fn claiming() {
     const LIVE: usize = 100_000;
-    let genuine = requests(LIVE + 10_000);
-    let (live, next) = genuine.split_at(LIVE);
-    let mut group = c.benchmark_group("claim among 100k");
-    for (name, entries) in [("ours at 2/3", LIVE * 3 / 2), ("ours at 90 %", LIVE * 10 / 9 + 10_000)]
+    let genuine = requests(LIVE);
+    for (full, entries) in
+        [("2/3 full", LIVE * 3 / 2), ("90 % full", LIVE * 10 / 9), ("full", LIVE)]
     {
         let mut window = ReplayWindow::new(vec![Entry::EMPTY; entries]);
-        for request in live {
+        let mut map: HashMap<[u8; 12], u64> = HashMap::new();
+        for request in &genuine {
             assert_eq!(window.claim(NOW, request.claim()), Ok(Claimed::Fresh));
+            map.insert(request.claim().digest(), request.expires_at().get());
         }
-        group.bench_function(name, |b| {
-            b.iter_batched(
-                || window.clone(),
-                |mut window| {
-                    for request in next {
-                        let _ = black_box(window.claim(NOW, request.claim()));
-                    }
-                    window
+        let (mut one, mut other) = (genuine.iter().cycle(), genuine.iter().cycle());
+        let [ours, theirs] = turns(
+            20,
+            [
+                &mut || {
+                    let _ = black_box(window.claim(NOW, one.next().unwrap().claim()));
                 },
-                BatchSize::LargeInput,
-            );
-        });
-    }
-    let mut map: HashMap<[u8; 12], u64> = HashMap::new();
-    for request in live {
-        map.insert(request.claim().digest(), request.expires_at().get());
-    }
-    group.bench_function("map", |b| {
-        b.iter_batched(
-            || map.clone(),
-            |mut map| {
-                for request in next {
-                    let claim = request.claim();
-                    black_box(map.insert(claim.digest(), claim.expires_at().get()));
-                }
-                map
-            },
-            BatchSize::LargeInput,
+                &mut || {
+                    black_box(map.get(&other.next().unwrap().claim().digest()));
+                },
+            ],
         );
-    });
-    group.bench_function("digest alone", |b| {
-        b.iter(|| {
-            for request in next {
-                black_box(request.claim().digest());
-            }
-        });
-    });
-    group.finish();
+        let what =
+            format!("claim among 100 000 live, {full}, beside std's HashMap with the same hash");
+        let ratio = format!("{:.2} x the time", ours / theirs);
+        let (ours, theirs) = (format!("{ours:.0} ns"), format!("{theirs:.0} ns"));
+        println!("{}", row(&what, &ours, &theirs, &ratio, "", None));
+    }
 }
 
-const LINES: [Line; 9] = [
-    Line {
-        what: "verify, 200 B, key kept, beside the compressions it needs",
-        ours: "verify 200 B/ours",
-        peer: "verify 200 B/compressions",
-        goal: Goal::AtMost(1.8),
-    },
-    Line {
-        what: "verify, 200 B, beside RustCrypto as commonly called",
-        ours: "verify 200 B/ours",
-        peer: "verify 200 B/rustcrypto",
-        goal: Goal::AtMost(1.0),
-    },
-    Line {
-        what: "verify, 200 B, beside ring with a kept key",
-        ours: "verify 200 B/ours",
-        peer: "verify 200 B/ring",
-        goal: Goal::Faster(1.2),
-    },
-    Line {
-        what: "verify, 4 KiB, beside RustCrypto as commonly called",
-        ours: "verify 4 KiB/ours",
-        peer: "verify 4 KiB/rustcrypto",
-        goal: Goal::AtMost(1.0),
-    },
-    Line {
-        what: "verify, 16 KiB, beside the bare hash of the body",
-        ours: "verify 16 KiB/ours",
-        peer: "verify 16 KiB/hash",
-        goal: Goal::AtMost(1.05),
-    },
-    Line {
-        what: "verify, 1 MiB, beside the bare hash of the body",
-        ours: "verify 1 MiB/ours",
-        peer: "verify 1 MiB/hash",
-        goal: Goal::AtMost(1.05),
-    },
-    Line {
-        what: "verify, 16 KiB, beside ring with a kept key",
-        ours: "verify 16 KiB/ours",
-        peer: "verify 16 KiB/ring",
-        goal: Goal::AtMost(1.0),
-    },
-    Line {
-        what: "10 000 claims among 100 000 live, 2/3 full, beside std's HashMap alone",
-        ours: "claim among 100k/ours at 2_3",
-        peer: "claim among 100k/map",
-        goal: Goal::AtMost(1.0),
-    },
-    Line {
-        what: "10 000 claims among 100 000 live, from 83 to 91 % full, beside the same",
-        ours: "claim among 100k/ours at 90 %",
-        peer: "claim among 100k/map",
-        goal: Goal::AtMost(1.0),
-    },
-];
-
 fn main() {
-    let mut criterion = Criterion::default()
-        .warm_up_time(Duration::from_millis(300))
-        .measurement_time(Duration::from_secs(1))
-        .sample_size(30)
-        .configure_from_args();
-    verifying(&mut criterion);
-    claiming(&mut criterion);
-    criterion.final_summary();
-    match table(&LINES) {
-        Ok(table) => println!("\n{table}"),
-        Err(error) => eprintln!("no table: {error}"),
-    }
+    println!("{HEADINGS}");
+    verifying();
+    claiming();
 }

@@ -83,6 +83,7 @@ pub struct Header<'h> {
 impl Header<'_> {
     /// Reports whether this header has the given name, case ignored.
     #[must_use]
+    #[inline(never)]
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }

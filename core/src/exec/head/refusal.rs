@@ -3,10 +3,9 @@
 use core::fmt::{self, Write as _};
 
 use super::{GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION};
-use crate::OutTooSmall;
 use crate::exec::body::{BodyError, BodyFault};
 use crate::exec::request::RequestError;
-use crate::json;
+use crate::{OutTooSmall, json, words};
 
 /// A request that is not answered with what it asked for.
 ///
@@ -139,28 +138,35 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(what) => {
-                write!(f, "the request's head is malformed: {what}; send HTTP/1.1")
+                f.write_str("the request's head is malformed: ")?;
+                what.fmt(f)?;
+                f.write_str("; send HTTP/1.1")
             }
             Self::Target => f.write_str(
                 "the request's target is malformed; send a path that starts with '/', \
                  or a URL whose host is the Host header's",
             ),
             Self::Repeated(name) => {
-                write!(f, "the header {name} stands more than once; send it once")
+                words::texts(f, &["the header ", name, " stands more than once; send it once"])
             }
             Self::Length => f.write_str(
                 "the body's length is malformed; send one Content-Length in decimal digits, \
                  or Transfer-Encoding: chunked, not both",
             ),
-            Self::Body(fault) => write!(f, "the body is malformed: {fault}"),
+            Self::Body(fault) => {
+                f.write_str("the body is malformed: ")?;
+                fault.fmt(f)
+            }
             Self::Request(error) => error.fmt(f),
             Self::HostMissing => f.write_str(
                 "the Host header is missing or malformed; send one with the name and port \
                  that the connection was made to",
             ),
-            Self::SandboxId => write!(
+            Self::SandboxId => words::number(
                 f,
-                "the sandbox id is malformed; it is 1 to {MAX_SANDBOX_ID} of A-Z a-z 0-9 _ -"
+                "the sandbox id is malformed; it is 1 to ",
+                MAX_SANDBOX_ID as u64,
+                " of A-Z a-z 0-9 _ -",
             ),
             Self::SocketKey => {
                 f.write_str("Sec-WebSocket-Key is missing or malformed; send 16 bytes in base64")
@@ -182,43 +188,50 @@ impl fmt::Display for Why {
             Self::UnknownRoute => f.write_str(
                 "no such route; there are GET /healthz and /sandboxes/{id}/exec with POST or GET",
             ),
-            Self::NotGuestPath => {
-                write!(f, "no such route; this guest takes commands with POST {GUEST_PATH}")
-            }
+            Self::NotGuestPath => words::texts(
+                f,
+                &["no such route; this guest takes commands with POST ", GUEST_PATH],
+            ),
             Self::UnknownSandbox => {
                 f.write_str("no such sandbox; use an id from the server's configuration")
             }
             Self::Method { allow } => {
-                write!(f, "the route does not take this method; use {}", allow.as_str())
+                words::texts(f, &["the route does not take this method; use ", allow.as_str()])
             }
             Self::TooLarge { limit } => {
-                write!(f, "the request's body is too large; send at most {limit} bytes")
+                words::number(f, "the request's body is too large; send at most ", *limit, " bytes")
             }
             Self::ContentType => {
-                write!(f, "the body's content type is not JSON; send {JSON_TYPE}")
+                words::texts(f, &["the body's content type is not JSON; send ", JSON_TYPE])
             }
             Self::UpgradeMissing => f.write_str(
                 "GET runs commands over WebSocket only; upgrade to version 13, or send a POST",
             ),
-            Self::SocketVersion => write!(
+            Self::SocketVersion => words::texts(
                 f,
-                "that version of WebSocket is not spoken; send Sec-WebSocket-Version: \
-                 {SOCKET_VERSION}"
+                &[
+                    "that version of WebSocket is not spoken; send Sec-WebSocket-Version: ",
+                    SOCKET_VERSION,
+                ],
             ),
             Self::HeadTooLarge => {
                 f.write_str("the request's head is too large; send fewer or shorter headers")
             }
-            Self::TooManyHeaders => {
-                write!(f, "the request has too many headers; send at most {MAX_HEADERS}")
-            }
+            Self::TooManyHeaders => words::number(
+                f,
+                "the request has too many headers; send at most ",
+                MAX_HEADERS as u64,
+                "",
+            ),
             Self::Internal => f.write_str("the server failed; its log says more, then try again"),
             Self::TransferCoding => f.write_str(
                 "the body's transfer coding is not supported; \
                  send Transfer-Encoding: chunked or Content-Length",
             ),
-            Self::NotHijack => {
-                write!(f, "this guest takes commands with stdin=1 only; POST to {GUEST_PATH}")
-            }
+            Self::NotHijack => words::texts(
+                f,
+                &["this guest takes commands with stdin=1 only; POST to ", GUEST_PATH],
+            ),
             Self::HijackUnavailable => f.write_str(
                 "this server cannot hand over the connection; use WebSocket for stdin, \
                  or leave out stdin=1",
