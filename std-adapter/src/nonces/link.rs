@@ -1,5 +1,6 @@
 //! One connection to a store's server, shared by all claims and made again when it breaks.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -55,8 +56,9 @@ pub(super) struct Link<S: Server> {
     made: Mutex<Made<S::Connection>>,
     /// Held by the one that connects or checks.
     making: tokio::sync::Mutex<()>,
-    /// Held by the one claim that goes to the server by itself, without the task's detour.
-    alone: tokio::sync::Mutex<()>,
+    /// Claims that wait for the server: the only one goes to it by itself, without the task's
+    /// detour.
+    outstanding: AtomicUsize,
 }
 
 struct Made<C> {
@@ -86,7 +88,7 @@ impl<S: Server> Link<S> {
             clock: Clock::start(),
             made: Mutex::new(Made { active: None, number: 0, checked: Instant::ZERO }),
             making: tokio::sync::Mutex::new(()),
-            alone: tokio::sync::Mutex::new(()),
+            outstanding: AtomicUsize::new(0),
         }
     }
 
@@ -108,7 +110,8 @@ impl<S: Server> Link<S> {
 
     async fn claim_on(&self, active: &Active<S::Connection>, entry: Entry) -> Outcome {
         let lost = || Unavailable::new(Cause::Lost);
-        if let Ok(_alone) = self.alone.try_lock() {
+        let counted = Counted::new(&self.outstanding);
+        if counted.is_alone {
             let outcomes = self.server.claim(&active.connection, &[entry]).await;
             return outcomes.into_iter().next().unwrap_or_else(|| Err(lost()));
         }
@@ -182,6 +185,24 @@ impl<S: Server> Link<S> {
     }
 }
 
+/// One of the claims that wait, until it is dropped.
+struct Counted<'c> {
+    count: &'c AtomicUsize,
+    is_alone: bool,
+}
+
+impl<'c> Counted<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        Self { count, is_alone: count.fetch_add(1, Ordering::Relaxed) == 0 }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Claims what waits, a group at a time, until nobody can ask any more, or a group has waited for
 /// its answer so long that no claim of it waits still.
 async fn claim_groups<S: Server>(
@@ -203,6 +224,8 @@ async fn claim_groups<S: Server>(
             // Nobody waits for the answer of a future that was dropped meanwhile.
             drop(answer.send(outcome));
         }
+        // Those who were answered may ask again at once: then they go together once more.
+        tokio::task::yield_now().await;
     }
 }
 

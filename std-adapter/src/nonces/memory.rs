@@ -15,6 +15,9 @@ pub const BYTES_A_NONCE: usize = 24;
 /// Entries that share a cache line.
 const BUCKET: usize = 4;
 
+/// Entries that move one after the other at most to make room for one: 40 buckets are looked at.
+const MOVES: u32 = 2;
+
 /// Nonces for which one more lock is worth its cache line.
 const NONCES_A_SHARD: usize = 4096;
 
@@ -27,9 +30,8 @@ const MAX_SHARDS: usize = 256;
 /// a hash of the claim's name, under a key of the store's own, and the second after which it may
 /// go. Two names with one hash, of which nobody can foresee a pair, would be taken for a replay. Each name has two buckets
 /// of four entries, and lives in either; at the capacity two thirds of the table are in use. Where
-/// both are full of live entries, and none of those has room in its other bucket, the claim is
-/// refused as [`Full`](Cause::Full): that is most unlikely at the capacity and certain at half as
-/// much again.
+/// both are full of live entries, and two moves make no room, the claim is refused as
+/// [`Full`](Cause::Full): that is most unlikely at the capacity and certain at half as much again.
 ///
 /// # Cost
 /// A lock, two cache lines and no allocation. Nothing is swept: an expired entry is free for the
@@ -182,7 +184,9 @@ impl Memory {
         let rooms = places.map(|place| buckets[place].room(now));
         let roomier = places[usize::from(rooms[1] > rooms[0])];
         let place = if rooms == [0; 2] {
-            make_room(&mut table, places, now).ok_or(Unavailable::new(Cause::Full))?
+            let mut room = (1..=MOVES).flat_map(|moves| places.map(|place| (place, moves)));
+            let room = room.find(|(place, moves)| make_room(&mut table, *place, now, *moves));
+            room.ok_or(Unavailable::new(Cause::Full))?.0
         } else {
             roomier
         };
@@ -208,21 +212,22 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// Moves an entry of two full buckets to its other one, and answers which of the two has room
-/// then.
-fn make_room(table: &mut Table, full: [usize; 2], now: u32) -> Option<usize> {
-    for from in full {
-        for slot in 0..BUCKET {
-            let moved = table.buckets[from].0[slot];
-            let [one, two] = places(moved.hash, table.buckets.len());
-            let other = if one == from { two } else { one };
-            if table.put(other, moved, now) {
-                table.buckets[from].0[slot] = Entry::NONE;
-                return Some(from);
-            }
+/// Moves an entry of a full bucket to its other one, after up to `moves` - 1 further moves that
+/// make room there; `false` when none can move.
+fn make_room(table: &mut Table, from: usize, now: u32, moves: u32) -> bool {
+    for slot in 0..BUCKET {
+        let moved = table.buckets[from].0[slot];
+        let [one, two] = places(moved.hash, table.buckets.len());
+        let other = if one == from { two } else { one };
+        let has_room = other != from
+            && (table.buckets[other].room(now) > 0
+                || moves > 1 && make_room(table, other, now, moves - 1));
+        if has_room && table.put(other, moved, now) {
+            table.buckets[from].0[slot] = Entry::NONE;
+            return true;
         }
     }
-    None
+    false
 }
 
 /// The two buckets of a name; but for one name in many they differ.

@@ -29,9 +29,9 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 const LIVE: usize = 1_000_000;
 /// Claims between two readings of the clock.
 const BATCH: usize = 1_000;
-const BATCHES: usize = 200;
+const BATCHES: usize = 400;
 /// Rounds of what goes over a disk or a socket.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 5;
 /// Claims that wait together, and commands that the servers' tools pipeline.
 const PIPELINE: usize = 64;
 /// Claims that wait together for SQLite.
@@ -157,6 +157,11 @@ impl InMemory<'_> {
 }
 
 fn memory() -> String {
+    // What the first use of the code takes is none of a nonce's.
+    let (small, mut first) = (Memory::with_capacity(10_000), Requests::new(steady));
+    for count in 0..10_000 {
+        assert!(small.claim_at(steady(count), first.next().claim()).is_ok());
+    }
     let before = resident();
     let ours = Memory::with_capacity(LIVE);
     let taken_at_once = (resident() - before) as f64 / LIVE as f64;
@@ -195,7 +200,7 @@ fn memory() -> String {
     for store in &mut stores {
         store.fill();
     }
-    stores[0].bytes += taken_at_once;
+    stores[0].bytes = taken_at_once;
     let mut requests = Requests::new(steady);
     requests.count = LIVE as u64;
     for round in 0..BATCHES {
@@ -250,7 +255,7 @@ fn memory() -> String {
             &format!("{:.1}", stores[index].bytes),
             &format!("{:.2} x", stores[0].bytes / stores[index].bytes),
             "at most 24",
-            Some(stores[0].bytes <= 24.05),
+            Some(stores[0].bytes < 24.05),
         ));
     }
     lines.join("\n")
@@ -404,7 +409,7 @@ async fn postgres() -> Outcome<String> {
     let piped = format!("\\startpipeline\n{}\\endpipeline\n", insert.repeat(PIPELINE));
     let scripts = [folder.write("single", insert)?, folder.write("piped", &piped)?];
     let mut lines = Vec::new();
-    let cases = [("single", 1, 2_000), ("64 at once", PIPELINE, 64_000)];
+    let cases = [("single", 1, 400), ("64 at once", PIPELINE, 12_800)];
     for ((what, together, claims), script) in cases.into_iter().zip(scripts) {
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
