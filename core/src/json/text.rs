@@ -322,9 +322,9 @@ impl Chars<'_> {
 /// Reads the `\uXXXX` that `text` starts with.
 fn unicode_escape(text: &str) -> Option<u16> {
     let digits = text.as_bytes().strip_prefix(b"\\u")?.first_chunk::<4>()?;
-    digits.iter().try_fold(0, |unit: u16, digit| {
-        Some((unit << 4) | char::from(*digit).to_digit(16)? as u16)
-    })
+    digits
+        .iter()
+        .try_fold(0, |unit: u16, digit| Some((unit << 4) | char::from(*digit).to_digit(16)? as u16))
 }
 
 /// Bytes that one character takes when written.

@@ -2,9 +2,7 @@
 
 use core::fmt::{self, Write as _};
 
-use super::{
-    GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION,
-};
+use super::{GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION};
 use crate::OutTooSmall;
 use crate::exec::body::{BodyError, BodyFault};
 use crate::exec::request::RequestError;
