@@ -1,15 +1,15 @@
 //! Admissions: which extensions may be called, within which bounds, how often.
 //!
-//! [`Admissions`] is what a [`Door`](super::door::Door) asks. Any array, slice or vector of
-//! [`Admission`] is one; a server that looks its extensions up elsewhere implements the trait.
+//! [`Admissions`] is what a [`Door`](super::door::Door) asks. A [`Table`] is one; a server that looks
+//! its extensions up elsewhere implements the trait.
 //!
 //! ```
-//! use triwire::channel::admission::{Admission, Admissions, BudgetExhausted};
+//! use triwire::channel::admission::{Admission, Admissions, BudgetExhausted, Table};
 //! use triwire::channel::bounds::Bounds;
 //!
 //! let bounds = Bounds::parse(r#"{"maxRequests":1}"#)?;
-//! let mut table = [Admission::new("notes", "read", bounds), Admission::new("notes", "add", bounds)];
-//! let admissions = table.as_mut_slice();
+//! let tools = ["read", "add"].map(|tool| Admission::new("notes", tool, bounds));
+//! let mut admissions = Table::new(tools);
 //!
 //! let found = admissions.find("notes".into(), "add".into()).expect("admitted");
 //! assert_eq!(found.bounds.max_requests(), Some(1));
@@ -21,6 +21,7 @@
 //! ```
 
 use core::fmt;
+use core::marker::PhantomData;
 
 use super::bounds::{Bounds, Mismatch};
 use super::envelope::{Call, EnvelopeError};
@@ -87,39 +88,52 @@ impl<A: Admissions + ?Sized> Admissions for &mut A {
     }
 }
 
-impl Admissions for [Admission<'_>] {
-    /// Looks at one after the other.
+/// Admissions in the caller's memory: an array, a boxed slice, a vector.
+///
+/// # Cost
+/// Looks at one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Table<'a, S> {
+    admissions: S,
+    texts: PhantomData<&'a str>,
+}
+
+impl<'a, S: AsRef<[Admission<'a>]> + AsMut<[Admission<'a>]>> Table<'a, S> {
+    /// Makes a table of these.
+    pub const fn new(admissions: S) -> Self {
+        Self { admissions, texts: PhantomData }
+    }
+
+    /// Returns them, with what was used of their budgets.
+    #[must_use]
+    pub fn admissions(&self) -> &[Admission<'a>] {
+        self.admissions.as_ref()
+    }
+}
+
+impl<'a, S: AsRef<[Admission<'a>]> + AsMut<[Admission<'a>]>> Admissions for Table<'a, S> {
     fn find(&self, descriptor_id: Text<'_>, tool: Text<'_>) -> Option<Found<'_>> {
         let is_it = |admission: &Admission<'_>| {
             descriptor_id == admission.descriptor_id && tool == admission.tool
         };
-        let place = self.iter().position(is_it)?;
-        Some(Found { tool: ToolIndex(place), bounds: self.get(place)?.bounds })
+        let admissions = self.admissions.as_ref();
+        let place = admissions.iter().position(is_it)?;
+        Some(Found { tool: ToolIndex(place), bounds: admissions.get(place)?.bounds })
     }
 
+    // rule: CHAN-38
     fn charge(&mut self, tool: ToolIndex) -> Result<(), BudgetExhausted> {
-        let Some(admission) = self.get_mut(tool.0) else {
+        let Some(admission) = self.admissions.as_mut().get_mut(tool.0) else {
             return Err(BudgetExhausted { used: 0, allowed: 0 });
         };
-        let allowed = admission.bounds.max_requests().unwrap_or(u32::MAX);
-        if admission.used < allowed {
-            admission.used = admission.used.saturating_add(1);
-            return Ok(());
+        let used = admission.used;
+        match admission.bounds.max_requests() {
+            Some(allowed) if used >= allowed => Err(BudgetExhausted { used, allowed }),
+            _ => {
+                admission.used = used.saturating_add(1);
+                Ok(())
+            }
         }
-        if admission.bounds.max_requests().is_none() {
-            return Ok(());
-        }
-        Err(BudgetExhausted { used: admission.used, allowed })
-    }
-}
-
-impl<const N: usize> Admissions for [Admission<'_>; N] {
-    fn find(&self, descriptor_id: Text<'_>, tool: Text<'_>) -> Option<Found<'_>> {
-        self.as_slice().find(descriptor_id, tool)
-    }
-
-    fn charge(&mut self, tool: ToolIndex) -> Result<(), BudgetExhausted> {
-        self.as_mut_slice().charge(tool)
     }
 }
 

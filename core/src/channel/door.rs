@@ -14,12 +14,12 @@
 //! a panic can be caught, the adapter does; without unwinding it ends the program, as always.
 //!
 //! ```
-//! use triwire::channel::admission::Admission;
+//! use triwire::channel::admission::{Admission, Table};
 //! use triwire::channel::bounds::Bounds;
 //! use triwire::channel::door::{Door, Received, Slot};
 //! use triwire::channel::envelope::{Object, Outcome};
 //!
-//! let admissions = [Admission::new("board", "read", Bounds::EMPTY)];
+//! let admissions = Table::new([Admission::new("board", "read", Bounds::EMPTY)]);
 //! let mut door = Door::new([Slot::<64>::EMPTY; 2], admissions);
 //! let mut out = [0; 512];
 //!
@@ -280,7 +280,7 @@ where
         }
     }
 
-    // rule: CHAN-40, CHAN-41
+    // rule: CHAN-32, CHAN-33
     fn judge<'i>(&mut self, message: &'i [u8]) -> Result<Received<'i>, EnvelopeError> {
         if message.len() > self.limit {
             let fault = EnvelopeFault::TooLong { limit: self.limit };
@@ -366,7 +366,7 @@ where
     ///
     /// # Errors
     /// The reply does not fit; or the link ended.
-    // rule: CHAN-43, CHAN-44
+    // rule: CHAN-35, CHAN-36
     pub fn answer<'o>(
         &mut self,
         ticket: Ticket,
@@ -399,7 +399,7 @@ where
     ///
     /// # Errors
     /// As [`answer`](Self::answer).
-    // rule: CHAN-42
+    // rule: CHAN-34
     pub fn threw<'o>(
         &mut self,
         ticket: Ticket,

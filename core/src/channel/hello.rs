@@ -70,7 +70,7 @@ pub const CLOSE_REFUSED: u16 = 1008;
 /// assert!(is_local_origin(b"http://[::1]:8080", 8080));
 /// assert!(!is_local_origin(b"http://localhost.evil.example:8080", 8080));
 /// ```
-// rule: CHAN-60
+// rule: CHAN-41
 #[must_use]
 pub fn is_local_origin(origin: &[u8], port: u16) -> bool {
     const NAMES: [&[u8]; 3] = [b"http://127.0.0.1:", b"http://localhost:", b"http://[::1]:"];
@@ -102,7 +102,7 @@ impl Session<'_> {
     ///
     /// # Cost
     /// Linear in the headers; the value is compared in constant time.
-    // rule: CHAN-62
+    // rule: CHAN-43
     pub fn is_shown<'h>(&self, headers: impl IntoIterator<Item = Header<'h>>) -> bool {
         let Self::On(expected) = self else { return true };
         let shown = headers
@@ -139,7 +139,7 @@ impl HelloBound {
     ///
     /// # Errors
     /// It is none, or out of range.
-    // rule: CHAN-65
+    // rule: CHAN-46
     pub fn parse(text: &str) -> Result<Self, HelloBoundError> {
         if !text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(HelloBoundError);
@@ -185,7 +185,7 @@ pub enum Entry {
 }
 
 /// Judges an upgrade request by its headers. `port` is the one that the connection came in on.
-// rule: CHAN-61
+// rule: CHAN-42
 pub fn enter<'h, H>(
     now: Instant,
     headers: H,
@@ -234,7 +234,7 @@ impl Hello {
     /// # Errors
     /// It came too late, or is no hello: `executor-unauthenticated`; its bearer is no text that
     /// could have been issued: `bearer-refused`.
-    // rule: CHAN-63, CHAN-64, CHAN-66
+    // rule: CHAN-44, CHAN-45, CHAN-47
     pub fn feed(self, now: Instant, message: &[u8]) -> Result<Presented<'_>, Refused> {
         if let Some(refused) = self.poll(now) {
             return Err(refused);
@@ -298,7 +298,7 @@ impl<'i> Presented<'i> {
     ///
     /// # Errors
     /// The connection is not let in.
-    // rule: CHAN-67
+    // rule: CHAN-48
     pub const fn settle(self, standing: Standing) -> Result<(), Refused> {
         match standing {
             Standing::Known => Ok(()),
@@ -407,7 +407,7 @@ impl Refused {
     ///
     /// # Errors
     /// [`OutTooSmall`] with the bytes needed.
-    // rule: CHAN-68
+    // rule: CHAN-49
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
         let mut writer = Writer::new(out);
         writer.begin_object();

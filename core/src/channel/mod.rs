@@ -21,7 +21,7 @@
 //! Both ends, without a wire between them:
 //!
 //! ```
-//! use triwire::channel::admission::Admission;
+//! use triwire::channel::admission::{Admission, Table};
 //! use triwire::channel::bounds::Bounds;
 //! use triwire::channel::broker::{self, Broker, Event, Request};
 //! use triwire::channel::door::{self, Door, Received};
@@ -34,8 +34,8 @@
 //!
 //! let mut broker = Broker::new([broker::Slot::EMPTY; 4], Peer::Machine, 0x5eed);
 //! let link = broker.link_up(now);
-//! let admissions = [Admission::new("board", "read", bounds)];
-//! let mut door = Door::new([door::Slot::EMPTY; 2], admissions);
+//! let admissions = Table::new([Admission::new("board", "read", bounds)]);
+//! let mut door = Door::new([door::Slot::<64>::EMPTY; 2], admissions);
 //!
 //! let (mut call, mut answer) = ([0; 512], [0; 512]);
 //! let args = Object::parse(r#"{"register":1}"#)?;
