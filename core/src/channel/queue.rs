@@ -279,3 +279,48 @@ fn down(slots: &mut [Slot], mut at: u32, len: u32) {
         at = child;
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    // rule: CHAN-30
+    #[test]
+    fn a_slot_whose_generation_would_wrap_is_not_used_again() {
+        let worn = Slot { generation: u32::MAX - 1, ..Slot::EMPTY };
+        let mut slots = [worn, Slot::EMPTY];
+        let mut queue = Queue::new(&mut slots);
+        for generation in [u32::MAX - 1, u32::MAX] {
+            let index = queue.insert(&mut slots, Instant::ZERO).unwrap();
+            assert_eq!((index, slots[0].generation), (0, generation));
+            queue.remove(&mut slots, index).unwrap();
+        }
+        let index = queue.insert(&mut slots, Instant::ZERO).unwrap();
+        assert_eq!((index, queue.free(), queue.in_flight()), (1, None, 1));
+    }
+
+    #[test]
+    fn removing_from_anywhere_keeps_the_order() {
+        const COUNT: u32 = 50;
+        let mut slots = [Slot::EMPTY; COUNT as usize];
+        for step in 1..COUNT {
+            let mut queue = Queue::new(&mut slots);
+            for turn in 0..COUNT {
+                let deadline = Instant::from_micros(u64::from(turn * 37 % 41));
+                queue.insert(&mut slots, deadline).unwrap();
+            }
+            for index in (0..COUNT).step_by(step as usize) {
+                queue.remove(&mut slots, index).unwrap();
+                assert_eq!(queue.remove(&mut slots, index), None);
+            }
+            let mut last = Instant::ZERO;
+            while let Some(index) = queue.first(&slots) {
+                assert!(slots[index as usize].deadline >= last);
+                last = slots[index as usize].deadline;
+                queue.remove(&mut slots, index).unwrap();
+            }
+            assert_eq!(queue.in_flight(), 0);
+        }
+    }
+}

@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod channel;
 mod exec;
 mod head;
 mod json;
@@ -36,6 +37,7 @@ extern "C" fn _start() -> ! {
         exec::run();
         head::run();
         socket::run();
+        channel::run();
         planted();
     }
 }
