@@ -4,6 +4,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod buffer;
+pub mod channel;
 pub mod exec;
 pub mod json;
 pub mod line;

@@ -256,6 +256,9 @@ impl fmt::Display for Type {
 pub struct Seen(u64);
 
 impl Seen {
+    /// None of them.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Marks the member of this index; `false` when it was marked before. An index beyond 63
     /// counts as marked.
     #[cfg_attr(not(target_os = "none"), inline)]

@@ -85,6 +85,33 @@ impl<'i> Reader<'i> {
         Ok(Self { text: message, at: 0, base: 0, open: 0, depth: 0, step: Step::Value })
     }
 
+    /// Reads a text that is one value, which may nest as it may inside of `outer` open levels.
+    pub(crate) fn only_value(text: &'i str, outer: usize) -> Result<Raw<'i>, Error> {
+        let mut reader = Self::from_str(text)?;
+        reader.depth = outer;
+        let value = reader.value()?;
+        reader.depth = 0;
+        reader.end()?;
+        Ok(value)
+    }
+
+    /// Starts at the value that stands at an offset of a checked text.
+    pub(crate) const fn at_value(text: &'i str, at: usize) -> Self {
+        Self { text, at, base: 0, open: 0, depth: 0, step: Step::Value }
+    }
+
+    /// Continues in an object or array of a checked text: at its first member or item, or behind
+    /// one that ends at `at`.
+    pub(crate) const fn inside(text: &'i str, at: usize, is_object: bool, is_first: bool) -> Self {
+        let step = if is_first { Step::First } else { Step::After };
+        Self { text, at, base: 0, open: is_object as u64, depth: 1, step }
+    }
+
+    /// Returns the offset behind the last token.
+    pub(crate) const fn last(&self) -> usize {
+        self.base.wrapping_add(self.at)
+    }
+
     /// Returns the offset of the next token in the message, past white space.
     #[cfg_attr(not(target_os = "none"), inline)]
     pub fn at(&mut self) -> usize {
@@ -562,6 +589,11 @@ pub struct Raw<'i> {
 }
 
 impl<'i> Raw<'i> {
+    /// Takes a checked text that is one value.
+    pub(crate) const fn checked(text: &'i str) -> Self {
+        Self { text, at: 0 }
+    }
+
     /// Returns the value's text, without white space around it.
     #[inline]
     #[must_use]

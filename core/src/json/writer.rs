@@ -99,6 +99,15 @@ impl<'o> Writer<'o> {
         self.push(b"\"");
     }
 
+    /// Writes one string of several pieces.
+    pub(crate) fn pieces(&mut self, pieces: &[&str]) {
+        self.token(b"\"");
+        for piece in pieces {
+            self.escape(piece);
+        }
+        self.push(b"\"");
+    }
+
     /// Writes a whole number.
     pub fn unsigned(&mut self, value: u64) {
         let mut digits = [0; 20];

@@ -5,6 +5,7 @@
 #![no_std]
 #![no_main]
 
+mod channel;
 mod exec;
 mod head;
 mod json;
@@ -40,6 +41,7 @@ extern "C" fn _start() -> ! {
         line::run();
         signed::run();
         socket::run();
+        channel::run();
         planted();
     }
 }
