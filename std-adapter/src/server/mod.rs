@@ -79,6 +79,7 @@ mod command;
 mod frames;
 mod hijack;
 mod keys;
+mod metrics;
 mod oneshot;
 mod serve;
 mod service;
@@ -102,6 +103,10 @@ use tokio::net::TcpListener;
 use triwire::exec::head::{KeyDigest, is_sandbox_id};
 
 pub use self::keys::Keys;
+use self::metrics::{Counters, Page};
+pub use self::metrics::{
+    End, METRICS_PATH, Metrics, MetricsAccess, RefusalMetrics, SessionMetrics, Transport,
+};
 use self::service::Service;
 use self::stop::Stopper;
 use crate::clock::Clock;
@@ -146,6 +151,8 @@ struct Shared {
     /// For sessions of routers, whose connections are not ours.
     stopper: Stopper,
     clock: Clock,
+    counters: Arc<Counters>,
+    page: Option<Page>,
 }
 
 impl Shared {
@@ -196,6 +203,7 @@ impl Server {
             behind_proxy: false,
             #[cfg(feature = "tls")]
             tls: None,
+            page: None,
         }
     }
 
@@ -240,7 +248,16 @@ impl Server {
             let service = service.clone();
             async move { service.answer(request).await.map(oneshot::AnswerBody::into_axum) }
         });
-        Router::new().route("/healthz", answer.clone()).route("/sandboxes/{*rest}", answer)
+        let mut router = Router::new().route("/healthz", answer.clone());
+        if self.shared.page.is_some() {
+            router = router.route(METRICS_PATH, answer.clone());
+        }
+        router.route("/sandboxes/{*rest}", answer)
+    }
+
+    /// Reads what this server counted.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.counters.read()
     }
 
     /// Ends every session of this server's [`router`](Self::router)s by name, and those that
@@ -260,6 +277,7 @@ pub struct Builder {
     behind_proxy: bool,
     #[cfg(feature = "tls")]
     tls: Option<ServerTls>,
+    page: Option<Page>,
 }
 
 impl Builder {
@@ -309,6 +327,18 @@ impl Builder {
         self
     }
 
+    /// Shows the server's figures at `GET` [`METRICS_PATH`], as `render` writes them; it is called
+    /// for each request. Without it there is no such route.
+    pub fn metrics(
+        mut self,
+        access: MetricsAccess,
+        content_type: &'static str,
+        render: impl Fn(&Metrics) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.page = Some(Page { access, content_type, render: Box::new(render) });
+        self
+    }
+
     /// Makes the server.
     ///
     /// # Errors
@@ -317,6 +347,7 @@ impl Builder {
         if let Some(name) = self.guests.keys().find(|name| !is_sandbox_id(name)) {
             return Err(SandboxName { name: name.clone() });
         }
+        let counters = Arc::new(Counters::new(self.guests.keys()));
         let shared = Shared {
             guests: self.guests,
             hosts: self.hosts,
@@ -327,6 +358,8 @@ impl Builder {
             tls: self.tls,
             stopper: Stopper::new(),
             clock: Clock::start(),
+            counters,
+            page: self.page,
         };
         Ok(Server { shared: Arc::new(shared) })
     }

@@ -23,6 +23,8 @@ use triwire::exec::head::MAX_HEADERS;
 #[cfg(feature = "tls")]
 use triwire::exec::head::Refusal;
 
+#[cfg(feature = "tls")]
+use super::metrics::Counters;
 use super::service::{Own, Service, Taken, Takeover};
 use super::stop::{Stop, Stopper};
 use super::transport::Socket;
@@ -90,13 +92,15 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// Serves one connection until it ends, as HTTP or as what it became.
 async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: Clock) {
+    let counters = Arc::clone(&shared.counters);
+    let _counted = counters.connection();
     let Ok(local) = stream.local_addr() else { return };
     // Frames are written whole: waiting for more only delays them.
     let _ = stream.set_nodelay(true);
     let socket = Socket::new(stream);
     #[cfg(feature = "tls")]
     let socket = match &shared.tls {
-        Some(tls) => match secure(socket, tls, clock).await {
+        Some(tls) => match secure(socket, tls, &counters, clock).await {
             Some(socket) => socket,
             None => return,
         },
@@ -119,9 +123,9 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: C
             let span = command.span();
             Box::pin(hijack::run(socket, unread, command, stop, clock)).instrument(span).await;
         }
-        Some(Takeover::Socket(guest, span)) => {
+        Some(Takeover::Socket(sandbox, span)) => {
             let watch = Some(socket.clone());
-            let session = websocket::run(socket, unread, watch, guest, stop, clock);
+            let session = websocket::run(socket, unread, watch, sandbox, stop, clock);
             Box::pin(session).instrument(span).await;
         }
     }
@@ -130,12 +134,18 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: C
 /// Shakes hands, or tells a peer that speaks plain HTTP what is wrong; none when there is no
 /// connection left.
 #[cfg(feature = "tls")]
-async fn secure(socket: Socket, tls: &ServerTls, clock: Clock) -> Option<Socket> {
+async fn secure(
+    socket: Socket,
+    tls: &ServerTls,
+    counters: &Counters,
+    clock: Clock,
+) -> Option<Socket> {
     let securing = async {
         if socket.begins_tls().await? {
             return socket.secure(&tls.acceptor()).await.map(Some);
         }
         let refusal = Refusal::tls_missing();
+        counters.refused(refusal.status, refusal.code);
         let mut room = [0; 1024];
         // The core says that it is enough.
         let answer = refusal.write(refusal.why, &mut room).unwrap_or_default();

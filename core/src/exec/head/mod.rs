@@ -3,7 +3,7 @@
 //! | end | writes | reads | decides |
 //! | --- | --- | --- | --- |
 //! | client | [`RequestHead::write`] | [`response`] | [`ResponseHead::expect_stream`] and its sisters |
-//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`], [`admit_guest`] |
+//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`], [`admit_guest`], [`admit_page`] |
 //!
 //! A head is taken only when it stands whole in the window of unread bytes, so the size of that
 //! window is its limit: status 431, or [`HeadError::TooLarge`] on the client. [`HeadScan`]
@@ -41,7 +41,7 @@ mod response;
 
 use core::fmt;
 
-pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest};
+pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest, admit_page};
 pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
