@@ -17,6 +17,7 @@ fn main() {
         "client",
         "together",
         "line",
+        "verify",
     ];
     for program in programs {
         println!("cargo:rustc-link-arg-bin=size-{program}=-Tlink.x");
