@@ -2,6 +2,8 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
+#[cfg(feature = "server")]
+pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
 pub mod clock;
@@ -14,7 +16,7 @@ mod link;
 #[cfg(feature = "tokio")]
 pub mod nonces;
 pub mod record;
-#[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
+#[cfg(any(feature = "client", feature = "server", all(feature = "guest", target_os = "linux")))]
 mod secret;
 #[cfg(feature = "server")]
 pub mod server;

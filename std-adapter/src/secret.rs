@@ -29,7 +29,9 @@ impl Secret {
         Ok(Self::new(text.trim()))
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    /// Lends the key itself, to be sent or shown to its owner.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 }

@@ -78,7 +78,7 @@ impl<'i> Object<'i> {
         Self(Raw::checked(text))
     }
 
-    const fn of(value: Raw<'i>) -> Option<Self> {
+    pub(super) const fn of(value: Raw<'i>) -> Option<Self> {
         match value.kind() {
             Type::Object => Some(Self(value)),
             _ => None,

@@ -16,6 +16,7 @@
 //! - [`door`]: the executing end. A call runs when it is attributed, within its bounds and budget,
 //!   and at most once; it is answered when its executor fails, too.
 //! - [`hello`]: who may be an executor: a page of this machine, or an environment with a bearer.
+//! - [`route`]: who may ask over HTTP, and how. [`keepalive`]: peers that are gone without a word.
 //! - [`envelope`], [`bounds`], [`admission`], [`refusal`]: the pieces that these are made of.
 //!
 //! Both ends, without a wire between them:
@@ -63,6 +64,8 @@ pub mod broker;
 pub mod door;
 pub mod envelope;
 pub mod hello;
+pub mod keepalive;
 pub mod refusal;
+pub mod route;
 
 mod queue;

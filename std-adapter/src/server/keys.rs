@@ -38,7 +38,7 @@ impl Keys {
         self.get().is_empty()
     }
 
-    pub(super) fn get(&self) -> Arc<[KeyDigest]> {
+    pub(crate) fn get(&self) -> Arc<[KeyDigest]> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -83,7 +83,7 @@ mod metrics;
 mod oneshot;
 mod serve;
 mod service;
-mod stop;
+pub(crate) mod stop;
 mod transport;
 #[cfg(target_os = "linux")]
 mod unacked;

@@ -63,6 +63,11 @@ pub enum Access<'p> {
 }
 
 impl Access<'_> {
+    /// Reports whether everybody is admitted.
+    pub(crate) const fn is_open(self) -> bool {
+        matches!(self, Self::Open)
+    }
+
     /// Checks the only `Authorization` of a head.
     fn check(self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
         // rule: EXEC-32
@@ -141,8 +146,8 @@ pub fn admit<'t, H: AsRef<str>>(
     if method == "GET" && path == "/healthz" {
         return Ok(Route::Health);
     }
+    gate(authority, headers.clone(), peer)?;
     let once = |name| once(headers.clone(), name);
-    gate(authority, once, peer)?;
 
     if path == "/healthz" {
         return Err(Why::Method { allow: Allow::Get }.into());
@@ -160,7 +165,7 @@ pub fn admit<'t, H: AsRef<str>>(
         return Err(Why::UnknownSandbox.into());
     }
     match method {
-        "GET" => Ok(Route::Socket { sandbox, key: upgrade(headers.clone(), once)? }),
+        "GET" => Ok(Route::Socket { sandbox, key: upgrade_key(headers)? }),
         "POST" => {
             check_body(once("Content-Type")?, once("Content-Length")?)?;
             // rule: EXEC-21
@@ -201,7 +206,7 @@ pub fn admit_page<'t, H: AsRef<str>>(
     if path != page {
         return None;
     }
-    let admitted = gate(authority, |name| once(headers.clone(), name), peer);
+    let admitted = gate(authority, headers, peer);
     Some(admitted.and_then(|()| match method {
         "GET" => Ok(()),
         _ => Err(Why::Method { allow: Allow::Get }.into()),
@@ -211,19 +216,45 @@ pub fn admit_page<'t, H: AsRef<str>>(
 /// Judges who may ask, whatever for.
 fn gate<'t, H: AsRef<str>>(
     authority: Option<&str>,
-    once: impl Fn(&'static str) -> Result<Option<&'t [u8]>, Refusal>,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
     peer: &Peer<'_, H>,
 ) -> Result<(), Refusal> {
+    let host = host_of(authority, headers.clone(), peer)?;
+    check_caller(host, headers, peer)
+}
+
+/// Returns the `Host` of a request, one that the server answers to.
+pub(crate) fn host_of<'t, H: AsRef<str>>(
+    authority: Option<&str>,
+    headers: impl Iterator<Item = Header<'t>>,
+    peer: &Peer<'_, H>,
+) -> Result<&'t str, Refusal> {
     // rule: EXEC-33
-    let host = named_host(authority, once("Host")?)?;
-    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
-        return Err(Why::HostRefused.into());
+    let host = named_host(authority, once(headers, "Host")?)?;
+    if host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
+        Ok(host)
+    } else {
+        Err(Why::HostRefused.into())
     }
+}
 
-    peer.access.check(once("Authorization")?)?;
+/// Checks the key of a request, and that no page of another origin sends it.
+pub(crate) fn check_caller<'t, H: AsRef<str>>(
+    host: &str,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    peer: &Peer<'_, H>,
+) -> Result<(), Refusal> {
+    peer.access.check(once(headers.clone(), "Authorization")?)?;
+    same_origin(host, headers)
+}
 
+/// Checks that a request comes from no page, or from one of `host` itself.
+pub(crate) fn same_origin<'t>(
+    host: &str,
+    headers: impl Iterator<Item = Header<'t>>,
+) -> Result<(), Refusal> {
     // rule: EXEC-33
-    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
+    if once(headers, "Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
         return Err(Why::OriginRefused.into());
     }
     Ok(())
@@ -277,7 +308,7 @@ pub fn admit_guest<'t>(
 }
 
 /// Finds the only header of a name.
-fn once<'t>(
+pub(crate) fn once<'t>(
     headers: impl Iterator<Item = Header<'t>>,
     name: &'static str,
 ) -> Result<Option<&'t [u8]>, Refusal> {
@@ -312,7 +343,7 @@ fn check_body(content_type: Option<&[u8]>, declared: Option<&[u8]>) -> Result<()
 }
 
 /// Splits a target into its authority, when it is a URL, its path and its query.
-fn parts(target: &str) -> Option<(Option<&str>, &str, &str)> {
+pub(crate) fn parts(target: &str) -> Option<(Option<&str>, &str, &str)> {
     let url = split_once(target, b':').and_then(|(scheme, rest)| {
         let is_http = ["http", "https"].iter().any(|http| scheme.eq_ignore_ascii_case(http));
         rest.strip_prefix("//").filter(|_| is_http)
@@ -346,10 +377,10 @@ fn bearer(authorization: &[u8]) -> Option<&[u8]> {
 }
 
 /// Checks an upgrade's head and returns its key.
-fn upgrade<'t>(
+pub(crate) fn upgrade_key<'t>(
     headers: impl Iterator<Item = Header<'t>> + Clone,
-    once: impl Fn(&'static str) -> Result<Option<&'t [u8]>, Refusal>,
 ) -> Result<&'t str, Refusal> {
+    let once = |name| once(headers.clone(), name);
     // rule: EXEC-23
     let has = |name, token: &[u8]| {
         items(headers.clone(), name).any(|item| item.eq_ignore_ascii_case(token))

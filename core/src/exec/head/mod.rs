@@ -42,6 +42,9 @@ mod response;
 use core::fmt;
 
 pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest, admit_page};
+pub(crate) use self::admit::{
+    check_caller, host_of, once, parts as target_parts, same_origin, upgrade_key,
+};
 pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
@@ -193,7 +196,7 @@ fn trim(mut bytes: &[u8]) -> &[u8] {
 }
 
 /// Reports whether a media type, its parameters aside, is the given one.
-fn is_media_type(value: &[u8], media_type: &str) -> bool {
+pub(crate) fn is_media_type(value: &[u8], media_type: &str) -> bool {
     trim(cut(value, b';').0).eq_ignore_ascii_case(media_type.as_bytes())
 }
 

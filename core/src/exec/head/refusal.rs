@@ -439,6 +439,12 @@ pub struct ErrorBody<D> {
     code: &'static str,
 }
 
+impl<D> ErrorBody<D> {
+    pub(crate) const fn new(detail: D, code: &'static str) -> Self {
+        Self { detail, code }
+    }
+}
+
 impl<D: fmt::Display> fmt::Display for ErrorBody<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // rule: EXEC-35
