@@ -250,15 +250,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                 () = &mut alarm => seat.poll(),
             }
             for _ in 0..BATCH {
-                match self.rx.next() {
-                    Some(Message::Text(text)) => seat.feed(text.as_bytes()),
-                    Some(Message::Binary(_)) => {}
-                    None => match self.rx.wait(None).now_or_never() {
-                        Some(Ok(Wake::Bytes)) => {}
-                        // What it was is found again by the wait above.
-                        _ => break,
-                    },
+                // A message that a wait told of is always taken: else no later wait ends.
+                if let Some(Message::Text(text)) = self.rx.next() {
+                    seat.feed(text.as_bytes());
                 }
+                match self.rx.wait(None).now_or_never() {
+                    None => break,
+                    Some(wake) => {
+                        if wake? == Wake::End {
+                            return Ok(self.ended());
+                        }
+                    }
+                }
+            }
+            if let Some(Message::Text(text)) = self.rx.next() {
+                seat.feed(text.as_bytes());
             }
         }
     }
