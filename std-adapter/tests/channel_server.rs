@@ -249,6 +249,36 @@ async fn a_call_is_answered_and_one_to_an_empty_chair_refused() {
 }
 
 #[tokio::test]
+async fn a_server_of_sandboxes_serves_a_channel_too() {
+    let channel = Channel::builder().keys(Keys::new([KeyDigest::of(KEY.as_bytes())])).build();
+    let exec = triwire_std::server::Server::builder().channel(channel.clone()).build().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let served =
+        tokio::spawn(async move { exec.serve(listener, async { drop(stopped.await) }).await });
+    let server = Server { channel, address, serving: tokio::spawn(async {}) };
+    assert_eq!(server.request("GET", "/healthz", "", "").await.status, 200);
+    assert_eq!(server.request("POST", "/api/pair", "", "").await.code(), "host-token-required");
+    let mut page = server.page().await;
+    let call = r#"{"tool":"read","descriptorId":"notes","boundsEcho":{}}"#;
+    let origin = server.origin();
+    let (reply, ()) = tokio::join!(server.post(&origin, call), async {
+        let id = page.call_id().await;
+        page.answer(&id, r#"{"n":1}"#).await;
+    });
+    assert!(reply.body.ends_with(r#""ok":true,"observed":{"n":1}}"#), "{}", reply.body);
+    let ask = server.channel.chairs().ask(&Executor::Page, request());
+    page.call_id().await;
+    drop(stop);
+    assert_eq!(page.hear().await, None);
+    assert!(matches!(page.rx.ending(), Some(Ending::Closed { code: Some(1001), .. })));
+    assert_eq!(word(within(ask).await), "page-closed");
+    drop(page);
+    within(served).await.unwrap().unwrap();
+}
+
+#[tokio::test]
 async fn a_link_that_drops_settles_its_calls_by_name() {
     // rule: CHAN-24
     let folder = tempfile::tempdir().unwrap();

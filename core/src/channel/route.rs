@@ -227,10 +227,14 @@ pub fn admit<'t, H: AsRef<str>>(
     headers: impl Iterator<Item = Header<'t>> + Clone,
     gate: &Gate<'_, H>,
 ) -> Option<Result<Route<'t>, Refusal>> {
-    let (authority, path, query) = target_parts(target)?;
-    [CHANNEL_PATH, CALLS_PATH, PAIR_PATH, PAGE_PATH]
-        .contains(&path)
-        .then(|| judge(method, (authority, path, query), headers, gate))
+    let parts = target_parts(target)?;
+    is_ours(parts.1).then(|| judge(method, parts, headers, gate))
+}
+
+/// Reports whether a path is one of the channel's routes, whoever asks.
+#[must_use]
+pub fn is_ours(path: &str) -> bool {
+    [CHANNEL_PATH, CALLS_PATH, PAIR_PATH, PAGE_PATH].contains(&path)
 }
 
 fn judge<'t, H: AsRef<str>>(

@@ -18,6 +18,7 @@ use http::{Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
 use tracing::{info, warn};
 use triwire::channel::broker;
@@ -37,6 +38,7 @@ use triwire::json::Text;
 use super::chairs::{Executor, owned};
 use super::pairing::{PairingsError, written};
 use super::{Channel, Pairings, link};
+use crate::server::stop::Stop;
 use crate::tokio::socket::accept_key;
 
 /// The longest body about a pairing: its name may be all escapes.
@@ -66,9 +68,8 @@ impl Channel {
             let channel = channel.clone();
             async move {
                 let upgrade = hyper::upgrade::on(&mut request);
-                let Some(answered) = channel.answer(local, request).await else {
-                    return refuse(Why::UnknownRoute.into()).map(AxumBody::from);
-                };
+                let loopback = local.ip().to_canonical().is_loopback();
+                let answered = channel.answer(local.port(), loopback, request).await;
                 if let Some(entry) = answered.entry {
                     let shared = Arc::clone(&channel.shared);
                     tokio::spawn(async move {
@@ -92,8 +93,19 @@ impl Channel {
             .route(PAGE_PATH, answer)
     }
 
-    /// Answers a request; `None` when it is for another route.
-    pub(crate) async fn answer<B>(&self, local: SocketAddr, request: Request<B>) -> Option<Answered>
+    /// Runs the connection of an executor that enters, on a connection of our own accept loop.
+    pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        transport: S,
+        unread: Bytes,
+        entry: Entry,
+        stop: Stop,
+    ) {
+        link::run(transport, unread, entry, self.shared, stop).await;
+    }
+
+    /// Answers a request to a server on `port`.
+    pub(crate) async fn answer<B>(&self, port: u16, loopback: bool, request: Request<B>) -> Answered
     where
         B: Body<Error: Display> + Unpin,
     {
@@ -102,8 +114,8 @@ impl Channel {
         let session = self.shared.session.as_ref().map_or(Session::Off, |gate| gate.session());
         let gate = Gate {
             peer: Peer {
-                port: local.port(),
-                loopback: local.ip().to_canonical().is_loopback(),
+                port,
+                loopback,
                 hosts: &self.shared.hosts,
                 access: keys.as_ref().map_or(Access::Open, |keys| Access::Keys(keys)),
             },
@@ -114,14 +126,14 @@ impl Channel {
         let lines: Vec<Header<'_>> = (parts.headers.iter())
             .map(|(name, value)| Header { name: name.as_str(), value: value.as_bytes() })
             .collect();
-        let route = admit(parts.method.as_str(), &target, lines.iter().copied(), &gate)?;
-        let answer = match route {
+        let route = admit(parts.method.as_str(), &target, lines.iter().copied(), &gate);
+        let answer = match route.unwrap_or(Err(Why::UnknownRoute.into())) {
             Err(refusal) => Err(refusal),
             Ok(Route::Executor { key }) => {
                 let now = self.shared.clock.now();
                 let lines = lines.iter().copied();
-                let entry = enter(now, lines, local.port(), session, self.shared.bound);
-                return Some(Answered { response: switching(key), entry: Some(entry) });
+                let entry = enter(now, lines, port, session, self.shared.bound);
+                return Answered { response: switching(key), entry: Some(entry) };
             }
             Ok(Route::Calls) => self.call(body).await,
             Ok(Route::Pair) => self.pair(body, Pairing::Issue).await,
@@ -129,7 +141,7 @@ impl Channel {
             Ok(Route::Bootstrap { ticket }) => self.bootstrap(ticket),
             Ok(Route::Page) => self.page(),
         };
-        Some(answer.unwrap_or_else(refuse).into())
+        answer.unwrap_or_else(refuse).into()
     }
 
     async fn call<B>(&self, body: B) -> Result<Response<Bytes>, Refusal>

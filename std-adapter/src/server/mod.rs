@@ -109,6 +109,7 @@ pub use self::metrics::{
 };
 use self::service::Service;
 use self::stop::Stopper;
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::guest::Guest;
 #[cfg(feature = "tls")]
@@ -153,6 +154,7 @@ struct Shared {
     clock: Clock,
     counters: Arc<Counters>,
     page: Option<Page>,
+    channel: Option<Channel>,
 }
 
 impl Shared {
@@ -204,6 +206,7 @@ impl Server {
             #[cfg(feature = "tls")]
             tls: None,
             page: None,
+            channel: None,
         }
     }
 
@@ -278,6 +281,7 @@ pub struct Builder {
     #[cfg(feature = "tls")]
     tls: Option<ServerTls>,
     page: Option<Page>,
+    channel: Option<Channel>,
 }
 
 impl Builder {
@@ -339,6 +343,14 @@ impl Builder {
         self
     }
 
+    /// Serves a channel's routes on the connections of [`Server::serve`], beside its own; who may
+    /// ask there is the channel's to say. A [`router`](Server::router) is merged with
+    /// [`Channel::router`] instead.
+    pub fn channel(mut self, channel: Channel) -> Self {
+        self.channel = Some(channel);
+        self
+    }
+
     /// Makes the server.
     ///
     /// # Errors
@@ -360,6 +372,7 @@ impl Builder {
             clock: Clock::start(),
             counters,
             page: self.page,
+            channel: self.channel,
         };
         Ok(Server { shared: Arc::new(shared) })
     }

@@ -123,6 +123,9 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: C
             let span = command.span();
             Box::pin(hijack::run(socket, unread, command, stop, clock)).instrument(span).await;
         }
+        Some(Takeover::Executor(channel, entry)) => {
+            Box::pin(channel.run(socket, unread, entry, stop)).await;
+        }
         Some(Takeover::Socket(sandbox, span)) => {
             let watch = Some(socket.clone());
             let session = websocket::run(socket, unread, watch, sandbox, stop, clock);

@@ -12,6 +12,8 @@ use http_body::Body;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout;
 use tracing::{Instrument, Span, info, info_span};
+use triwire::channel::hello::Entry;
+use triwire::channel::route::is_ours;
 use triwire::exec::body::BodyFault;
 use triwire::exec::head::{
     Access, HEALTH_BODY, Header, JSON_TYPE, Peer, Refusal, Route, STREAM_TYPE, Why, admit,
@@ -26,6 +28,7 @@ use super::oneshot::AnswerBody;
 use super::stop::Stop;
 use super::transport::Socket;
 use super::{Shared, websocket};
+use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::guest::{Guest, Running, Unreachable};
 use crate::record::ExecRequest;
@@ -60,6 +63,8 @@ pub(super) enum Takeover {
     Hijack(Command),
     /// Messages both ways, behind the 101.
     Socket(Sandbox, Span),
+    /// An executor's messages both ways, behind the 101.
+    Executor(Channel, Entry),
 }
 
 impl Taken {
@@ -107,6 +112,15 @@ impl Service {
     where
         B: Body<Error: Display> + Unpin,
     {
+        if let (Some(channel), Some(own)) = (&self.shared.channel, &self.own)
+            && is_ours(request.uri().path())
+        {
+            let answered = channel.answer(self.port, self.loopback, request).await;
+            if let Some(entry) = answered.entry {
+                own.taken.set(Takeover::Executor(channel.clone(), entry));
+            }
+            return answered.response.map(AnswerBody::Text);
+        }
         let access = self.shared.access();
         let peer = Peer {
             port: self.port,
