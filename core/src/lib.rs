@@ -10,5 +10,6 @@ pub mod json;
 pub mod line;
 pub mod signed;
 pub mod time;
+mod words;
 
 pub use buffer::OutTooSmall;

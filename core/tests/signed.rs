@@ -12,11 +12,11 @@ use base64ct::{Base64UrlUnpadded, Encoding};
 use hmac::{Hmac, KeyInit, Mac};
 use proptest::prelude::*;
 use triwire::signed::{
-    self, Accepted, Claimed, ClockUnset, Genuine, Key, KeyId, KeyIdError, MAX_HEADER_LENGTH,
-    MAX_TIME, MIN_SECRET_BYTES, Nonce, NonceError, Part, Presented, Refusal, SIGNATURE_HEADER,
-    Signing, Target, TargetError, Window,
+    self, Accepted, Claimed, Genuine, Key, KeyId, KeyIdError, MAX_HEADER_LENGTH, MAX_TIME,
+    MIN_SECRET_BYTES, Nonce, NonceError, Part, Presented, Refusal, SIGNATURE_HEADER, Signing,
+    Target, TargetError, Window,
 };
-use triwire::time::UnixMillis;
+use triwire::time::{ClockUnset, UnixMillis};
 
 const SECRET: &[u8] = b"a test secret of at least 32 bytes";
 const NOW: UnixMillis = UnixMillis::new(1_800_000_000_000);
@@ -232,7 +232,7 @@ fn signatures_have_one_spelling() {
 fn key_ids_are_short_and_plain() {
     for text in ["a", "shop.1", "A-Z_0.9", "__proto__", "constructor", &"k".repeat(64)] {
         assert_eq!(id(text).as_str(), text);
-        assert_eq!(format!("{:>3}|{:?}", id(text), id(text)), format!("{text:>3}|KeyId({text})"));
+        assert_eq!(format!("{}|{:?}", id(text), id(text)), format!("{text}|KeyId({text})"));
     }
     assert_eq!(KeyId::parse(""), Err(KeyIdError::Length { found: 0 }));
     assert_eq!(KeyId::parse(&"k".repeat(65)), Err(KeyIdError::Length { found: 65 }));

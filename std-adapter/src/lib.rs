@@ -20,6 +20,8 @@ mod secret;
 pub mod server;
 #[cfg(any(feature = "client", feature = "server"))]
 pub mod signed;
+#[cfg(all(feature = "tls", any(feature = "client", feature = "server")))]
+pub mod tls;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 

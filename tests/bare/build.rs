@@ -8,7 +8,16 @@ fn main() {
     println!("cargo:rerun-if-changed=memory.x");
     println!("cargo:rustc-link-search={}", out.display());
     let programs = [
-        "empty", "frames", "session", "guest", "guest-words", "guest-keys", "client", "together",
+        "empty",
+        "frames",
+        "session",
+        "guest",
+        "guest-words",
+        "guest-keys",
+        "client",
+        "together",
+        "line",
+        "verify",
     ];
     for program in programs {
         println!("cargo:rustc-link-arg-bin=size-{program}=-Tlink.x");

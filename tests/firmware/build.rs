@@ -1,7 +1,8 @@
-//! Lays out the board's memory and makes a table of the streams in `fixtures/exec`.
+//! Lays out the board's memory and makes tables of the streams in `fixtures/exec` and of the signed
+//! requests in `fixtures/cases`.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use serde_json::Value;
@@ -20,7 +21,13 @@ fn main() {
     }
 
     let root = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let folder = root.join("../../fixtures/exec");
+    fs::write(out.join("streams.rs"), streams(&root.join("../../fixtures/exec")))
+        .expect("cargo made the folder");
+    fs::write(out.join("vectors.rs"), vectors(&root.join("../../fixtures/cases/signed.jsonl")))
+        .expect("cargo made the folder");
+}
+
+fn streams(folder: &Path) -> String {
     println!("cargo:rerun-if-changed={}", folder.display());
     let manifest = fs::read(folder.join("manifest.json")).expect("fixtures/exec has a manifest");
     let manifest: Value = serde_json::from_slice(&manifest).expect("the manifest is JSON");
@@ -50,5 +57,41 @@ fn main() {
         .expect("a string takes all");
     }
     table.push(']');
-    fs::write(out.join("streams.rs"), table).expect("cargo made the folder");
+    table
+}
+
+/// The cases of `signature.sign` that end with a header: the eight lines tell what was signed.
+fn vectors(cases: &Path) -> String {
+    println!("cargo:rerun-if-changed={}", cases.display());
+    let text = fs::read_to_string(cases).expect("fixtures/cases has signed requests");
+    let mut table = String::from("&[\n");
+    for line in text.lines() {
+        let case: Value = serde_json::from_str(line).expect("a case is JSON");
+        let (input, output) = (&case["in"], &case["out"]);
+        if case["op"] != "signature.sign" || !output["header"].is_string() {
+            continue;
+        }
+        let text = |value: &Value| format!("{:?}", value.as_str().expect("a text"));
+        let hex = input["hex"].as_str().expect("a body");
+        let body: Vec<_> = (0..hex.len() / 2)
+            .map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).expect("hex"))
+            .collect();
+        writeln!(
+            table,
+            "Vector {{ id: {}, key_id: {}, secret: {}, seconds: {}, nonce: {}, method: {}, \
+             host: {}, path: {}, body: &{body:?}, header: {} }},",
+            text(&case["id"]),
+            text(&input["key_id"]),
+            text(&input["secret"]),
+            input["t"],
+            text(&input["nonce"]),
+            text(&output["lines"][4]),
+            text(&output["lines"][5]),
+            text(&output["lines"][6]),
+            text(&output["header"]),
+        )
+        .expect("a string takes all");
+    }
+    table.push(']');
+    table
 }

@@ -320,6 +320,7 @@ impl<'i> Reader<'i> {
     }
 
     #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_os = "none", inline(never))]
     fn past_space(&self, mut at: usize) -> usize {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte(at) {
             at = at.wrapping_add(1);

@@ -173,6 +173,7 @@ impl<'o> Writer<'o> {
     }
 
     #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_os = "none", inline(never))]
     fn push(&mut self, bytes: &[u8]) {
         // Cut in two steps, so that the compiler sees both lengths as one and no panic stays.
         let behind = self.out.get_mut(self.len..).unwrap_or_default();

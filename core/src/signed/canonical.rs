@@ -3,11 +3,12 @@
 
 use core::fmt;
 
-use hmac::Mac;
-use hmac::digest::Output;
+use hmac::digest::{FixedOutput, Output};
+use hmac::{Hmac, Mac};
 
-use super::header::{Header, write_pieces};
+use super::header::{Letters, encode, write_pieces};
 use super::key::{Digest256, Key};
+use super::letters::{NAME, PATH, PLAIN, TOKEN};
 use super::{KeyId, MAX_TIME, Nonce};
 use crate::OutTooSmall;
 use crate::json::decimal;
@@ -140,13 +141,14 @@ fn method_fault(method: &[u8]) -> Option<usize> {
     if method.is_empty() {
         return Some(0);
     }
-    method
-        .iter()
-        .position(|byte| !(byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(byte)))
+    if TOKEN.has_all(method) { None } else { TOKEN.first_other(method) }
 }
 
 /// Offset of the first byte that cannot stand where it does in a host with its port.
 fn host_fault(host: &[u8]) -> Option<usize> {
+    if NAME.has_all(host) && !host.is_empty() {
+        return None;
+    }
     let end = match host {
         [b'[', rest @ ..] => {
             let address = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b':' | b'.');
@@ -156,14 +158,7 @@ fn host_fault(host: &[u8]) -> Option<usize> {
                 _ => return Some(len.saturating_add(1)),
             }
         }
-        _ => {
-            let name = |byte: &u8| {
-                byte.is_ascii_graphic()
-                    && !byte.is_ascii_uppercase()
-                    && !b"#%/:<>?@[\\]^|".contains(byte)
-            };
-            host.iter().take_while(|byte| name(byte)).count()
-        }
+        _ => NAME.first_other(host).unwrap_or_default(),
     };
     match host.split_at_checked(end) {
         Some(([], _)) | None => Some(0),
@@ -185,11 +180,13 @@ fn is_port(digits: &[u8]) -> bool {
 
 /// Offset of the first byte that cannot stand where it does in a path with its query.
 fn path_fault(path: &[u8]) -> Option<usize> {
-    let is_of_path = |byte: &u8| byte.is_ascii_graphic() && !b"\"#<>".contains(byte);
     if path.first() != Some(&b'/') {
         return Some(0);
     }
-    if let Some(at) = path.iter().position(|byte| !is_of_path(byte)) {
+    if PLAIN.has_all(path) {
+        return None;
+    }
+    if let Some(at) = PATH.first_other(path) {
         return Some(at);
     }
     let end = path.iter().position(|byte| *byte == b'?').unwrap_or(path.len());
@@ -228,62 +225,64 @@ fn is_dots(segment: &[u8]) -> bool {
 /// The first seven lines, each with its newline.
 #[derive(Clone, Copy)]
 pub(super) struct Lines<'r> {
-    key_id: KeyId,
-    seconds: u64,
-    nonce: &'r str,
+    key_id: &'r [u8],
+    time: &'r [u8],
+    nonce: Nonce<'r>,
     target: Target<'r>,
 }
 
 impl<'r> Lines<'r> {
-    pub(super) fn new(header: &Header<'r>, target: Target<'r>) -> Self {
-        Self {
-            key_id: header.key_id,
-            seconds: header.seconds,
-            nonce: header.nonce.as_str(),
-            target,
-        }
+    pub(super) const fn new(
+        key_id: &'r [u8],
+        time: &'r [u8],
+        nonce: Nonce<'r>,
+        target: Target<'r>,
+    ) -> Self {
+        Self { key_id, time, nonce, target }
     }
 
-    /// Hands the bytes over piece by piece, in their order.
-    fn each(&self, mut take: impl FnMut(&[u8])) {
-        take(SCHEME);
-        take(b"\n");
-        take(self.key_id.as_bytes());
-        take(b"\n");
-        take(decimal(self.seconds, &mut [0; 20]));
-        take(b"\n");
-        take(self.nonce.as_bytes());
-        take(b"\n");
-        for piece in self.target.method.as_bytes().chunks(16) {
+    /// Hands the lines over in their order, each in pieces, and says which piece ends one.
+    #[inline]
+    fn each(&self, mut take: impl FnMut(&[u8], End)) {
+        take(SCHEME, End::OfLine);
+        take(self.key_id, End::OfLine);
+        take(self.time, End::OfLine);
+        take(self.nonce.as_bytes(), End::OfLine);
+        let mut method = self.target.method.as_bytes();
+        loop {
             let mut upper = [0; 16];
-            if let Some(upper) = upper.get_mut(..piece.len()) {
-                upper.copy_from_slice(piece);
-                upper.make_ascii_uppercase();
-                take(upper);
+            let (piece, rest) = method.split_at_checked(upper.len()).unwrap_or((method, &[]));
+            for (place, letter) in upper.iter_mut().zip(piece) {
+                *place = letter.to_ascii_uppercase();
             }
+            let end = if rest.is_empty() { End::OfLine } else { End::OfPiece };
+            take(upper.get(..piece.len()).unwrap_or_default(), end);
+            if rest.is_empty() {
+                break;
+            }
+            method = rest;
         }
-        take(b"\n");
-        take(self.target.host.as_bytes());
-        take(b"\n");
-        take(self.target.path.as_bytes());
-        take(b"\n");
+        take(self.target.host.as_bytes(), End::OfLine);
+        take(self.target.path.as_bytes(), End::OfLine);
     }
 
-    /// A MAC that has taken the lines; the body's hash is what is missing.
-    pub(super) fn begin<D: Digest256>(&self, key: &Key<D>) -> hmac::Hmac<D> {
+    /// Begins a MAC of the lines; the body's hash is what is missing.
+    pub(super) fn begin<D: Digest256>(&self, key: &Key<D>) -> LineMac<D> {
         let mut mac = key.mac.clone();
         let mut stage = Stage { bytes: [0; STAGE], len: 0 };
-        self.each(|piece| {
-            if !stage.push(piece) {
-                mac.update(stage.filled());
-                stage.len = 0;
-                if !stage.push(piece) {
-                    mac.update(piece);
-                }
+        self.each(|piece, end| {
+            if stage.push(piece, end) {
+                return;
+            }
+            mac.update(stage.filled());
+            stage.len = 0;
+            if !stage.push(piece, end) {
+                mac.update(piece);
+                mac.update(end.mark());
             }
         });
         mac.update(stage.filled());
-        mac
+        LineMac(mac)
     }
 
     fn write<'o>(
@@ -292,30 +291,50 @@ impl<'r> Lines<'r> {
         out: &'o mut [u8],
     ) -> Result<&'o str, OutTooSmall> {
         let each = |take: &mut dyn FnMut(&[u8])| {
-            self.each(&mut *take);
+            self.each(|piece, end| {
+                take(piece);
+                take(end.mark());
+            });
             take(hash);
         };
         write_pieces(each, out)
     }
 }
 
-/// Small pieces, put together.
+/// Where a piece of a line ends.
+#[derive(Clone, Copy)]
+enum End {
+    OfPiece,
+    OfLine,
+}
+
+impl End {
+    const fn mark(self) -> &'static [u8] {
+        match self {
+            Self::OfPiece => b"",
+            Self::OfLine => b"\n",
+        }
+    }
+}
+
+/// Small pieces, put together: the MAC's own updates cost more than a copy.
 struct Stage {
     bytes: [u8; STAGE],
     len: usize,
 }
 
 impl Stage {
-    fn push(&mut self, piece: &[u8]) -> bool {
-        let end = self.len.saturating_add(piece.len());
-        match self.bytes.get_mut(self.len..end) {
-            Some(place) => {
-                place.copy_from_slice(piece);
-                self.len = end;
-                true
-            }
-            None => false,
-        }
+    /// Copies a piece, if there is room.
+    #[inline]
+    fn push(&mut self, piece: &[u8], end: End) -> bool {
+        let len = piece.len().saturating_add(end.mark().len());
+        let free = self.bytes.get_mut(self.len..).unwrap_or_default();
+        let place = free.get_mut(..len).and_then(|place| place.split_at_mut_checked(piece.len()));
+        let Some((place, mark)) = place else { return false };
+        place.copy_from_slice(piece);
+        mark.copy_from_slice(end.mark());
+        self.len = self.len.saturating_add(len);
+        true
     }
 
     fn filled(&self) -> &[u8] {
@@ -323,16 +342,28 @@ impl Stage {
     }
 }
 
+/// A MAC that has taken the first seven lines.
+pub(super) struct LineMac<D: Digest256>(Hmac<D>);
+
+impl<D: Digest256> LineMac<D> {
+    /// Takes the last line, the body's hash, and ends.
+    #[inline]
+    pub(super) fn finish(mut self, hash: &Output<D>) -> Letters {
+        self.0.update(&hash_line::<D>(hash));
+        encode(&self.0.finalize_fixed().into())
+    }
+}
+
 /// The eighth line: a body's hash in lower-case hex.
-pub(super) fn hash_line<D: Digest256>(hash: &Output<D>) -> [u8; HASH_LENGTH] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| DIGITS.get(usize::from(nibble & 15)).copied().unwrap_or_default();
+fn hash_line<D: Digest256>(hash: &Output<D>) -> [u8; HASH_LENGTH] {
+    // Without a table or a branch: several digits at once, where the processor can.
+    let digit = |nibble: u8| {
+        let letter = if nibble > 9 { b'a' - b'0' - 10 } else { 0 };
+        nibble.wrapping_add(b'0').wrapping_add(letter)
+    };
     let mut line = [0; HASH_LENGTH];
-    for (byte, place) in hash.iter().zip(line.chunks_exact_mut(2)) {
-        if let [high, low] = place {
-            *high = digit(byte >> 4);
-            *low = digit(*byte);
-        }
+    for (byte, place) in hash.iter().zip(line.as_chunks_mut::<2>().0) {
+        *place = [digit(byte >> 4), digit(byte & 15)];
     }
     line
 }
@@ -365,7 +396,9 @@ pub fn lines<'o>(
     body: &[u8],
     out: &'o mut [u8],
 ) -> Result<&'o str, OutTooSmall> {
-    let lines = Lines { key_id, seconds: seconds(now), nonce: nonce.as_str(), target };
+    let mut digits = [0; 20];
+    let time = decimal(seconds(now), &mut digits);
+    let lines = Lines::new(key_id.as_bytes(), time, nonce, target);
     let hash = <sha2::Sha256 as sha2::Digest>::digest(body);
     lines.write(&hash_line::<sha2::Sha256>(&hash), out)
 }

@@ -4,13 +4,16 @@ use core::fmt;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
+use super::letters::{BASE64URL, DIGITS, KEY_ID, LAST, Set};
 use super::{MAX_KEY_ID_LENGTH, MAX_NONCE_LENGTH, MAX_TIME, Refusal};
 use crate::OutTooSmall;
-use crate::json::decimal;
 
 /// Bytes of a signature, and letters of its base64url.
 pub(super) const SIGNATURE_SIZE: usize = 32;
-const SIGNATURE_LENGTH: usize = 43;
+pub(super) const SIGNATURE_LENGTH: usize = 43;
+
+/// A signature as the header has it.
+pub(super) type Letters = [u8; SIGNATURE_LENGTH];
 
 /// The longest time: 2^53 - 1.
 const MAX_TIME_LENGTH: usize = 16;
@@ -51,23 +54,21 @@ impl KeyId {
     /// # Errors
     /// It is empty, too long, or holds another letter.
     pub fn parse(text: &str) -> Result<Self, KeyIdError> {
-        Self::from_bytes(text.as_bytes())
+        match (KEY_ID.first_other(text.as_bytes()), text.len()) {
+            (Some(at), _) => Err(KeyIdError::Letter { at }),
+            (None, 1..=MAX_KEY_ID_LENGTH) => Ok(Self::of(text.as_bytes())),
+            (None, found) => Err(KeyIdError::Length { found }),
+        }
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Self, KeyIdError> {
-        let is_of_id =
-            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if let Some(at) = bytes.iter().take(MAX_KEY_ID_LENGTH).position(|byte| !is_of_id(byte)) {
-            return Err(KeyIdError::Letter { at });
+    /// Takes letters that were judged: of the set, and as many as there is room for.
+    pub(super) fn of(letters: &[u8]) -> Self {
+        let mut id = Self { text: [0; MAX_KEY_ID_LENGTH], len: 0 };
+        if let Some(place) = id.text.get_mut(..letters.len()) {
+            place.copy_from_slice(letters);
+            id.len = letters.len() as u8;
         }
-        let mut text = [0; MAX_KEY_ID_LENGTH];
-        match (text.get_mut(..bytes.len()), u8::try_from(bytes.len())) {
-            (Some(room), Ok(len @ 1..)) => {
-                room.copy_from_slice(bytes);
-                Ok(Self { text, len })
-            }
-            _ => Err(KeyIdError::Length { found: bytes.len() }),
-        }
+        id
     }
 
     /// Returns the id.
@@ -83,7 +84,7 @@ impl KeyId {
 
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+        f.write_str(self.as_str())
     }
 }
 
@@ -140,7 +141,7 @@ pub const MADE_NONCE_LENGTH: usize = 22;
 
 /// A nonce: 1 to [`MAX_NONCE_LENGTH`] letters of base64url, never used twice under one key.
 #[derive(Clone, Copy)]
-pub struct Nonce<'n>(&'n str);
+pub struct Nonce<'n>(&'n [u8]);
 
 impl<'n> Nonce<'n> {
     /// Takes a nonce made elsewhere.
@@ -148,17 +149,10 @@ impl<'n> Nonce<'n> {
     /// # Errors
     /// It is empty, too long, or holds a letter that base64url has not.
     pub fn parse(text: &'n str) -> Result<Self, NonceError> {
-        Self::from_bytes(text.as_bytes())
-    }
-
-    fn from_bytes(bytes: &'n [u8]) -> Result<Self, NonceError> {
-        let is_of_nonce = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-        if let Some(at) = bytes.iter().take(MAX_NONCE_LENGTH).position(|byte| !is_of_nonce(byte)) {
-            return Err(NonceError::Letter { at });
-        }
-        match core::str::from_utf8(bytes) {
-            Ok(text) if matches!(bytes.len(), 1..=MAX_NONCE_LENGTH) => Ok(Self(text)),
-            _ => Err(NonceError::Length { found: bytes.len() }),
+        match (BASE64URL.first_other(text.as_bytes()), text.len()) {
+            (Some(at), _) => Err(NonceError::Letter { at }),
+            (None, 1..=MAX_NONCE_LENGTH) => Ok(Self(text.as_bytes())),
+            (None, found) => Err(NonceError::Length { found }),
         }
     }
 
@@ -166,12 +160,17 @@ impl<'n> Nonce<'n> {
     #[must_use]
     pub fn make(entropy: [u8; 16], out: &'n mut [u8; MADE_NONCE_LENGTH]) -> Self {
         // The array has room for exactly this.
-        Self(Base64UrlUnpadded::encode(&entropy, out).unwrap_or_default())
+        let _ = Base64UrlUnpadded::encode(&entropy, out);
+        Self(out)
     }
 
     /// Returns its letters.
     #[must_use]
-    pub const fn as_str(&self) -> &'n str {
+    pub fn as_str(&self) -> &'n str {
+        core::str::from_utf8(self.0).unwrap_or_default()
+    }
+
+    pub(super) const fn as_bytes(&self) -> &'n [u8] {
         self.0
     }
 }
@@ -220,15 +219,16 @@ impl core::error::Error for NonceError {}
 /// What a header says.
 #[derive(Clone, Copy)]
 pub(super) struct Header<'h> {
-    pub(super) key_id: KeyId,
-    pub(super) seconds: u64,
+    pub(super) key_id: &'h [u8],
+    /// The seconds as they are written: there is one spelling.
+    pub(super) time: &'h [u8],
     pub(super) nonce: Nonce<'h>,
-    pub(super) signature: [u8; SIGNATURE_SIZE],
+    pub(super) signature: &'h Letters,
 }
 
 impl<'h> Header<'h> {
-    /// Reads a header's value: the version first, then the grammar of version 1.
-    pub(super) fn parse(value: &'h [u8]) -> Result<Self, Refusal> {
+    /// Reads a header's value, and its time: the version first, then the grammar of version 1.
+    pub(super) fn parse(value: &'h [u8]) -> Result<(Self, u64), Refusal> {
         let Some(rest) = value.strip_prefix(START) else {
             return Err(if is_other_version(value) {
                 Refusal::UnsupportedVersion
@@ -242,31 +242,28 @@ impl<'h> Header<'h> {
         Self::parameters(rest).ok_or(Refusal::MalformedSignature)
     }
 
-    fn parameters(rest: &'h [u8]) -> Option<Self> {
-        let (key_id, rest) = before(rest, TIME)?;
-        let (seconds, rest) = before(rest, NONCE)?;
-        let (nonce, signature) = before(rest, SIGNATURE)?;
-        Some(Self {
-            key_id: KeyId::from_bytes(key_id).ok()?,
-            seconds: time(seconds)?,
-            nonce: Nonce::from_bytes(nonce).ok()?,
-            signature: decode(signature)?,
-        })
+    fn parameters(rest: &'h [u8]) -> Option<(Self, u64)> {
+        let (key_id, rest) = before(rest, KEY_ID, TIME)?;
+        let (time, rest) = before(rest, DIGITS, NONCE)?;
+        let (nonce, signature) = before(rest, BASE64URL, SIGNATURE)?;
+        if !matches!((key_id.len(), nonce.len()), (1..=MAX_KEY_ID_LENGTH, 1..=MAX_NONCE_LENGTH)) {
+            return None;
+        }
+        let header = Self { key_id, time, nonce: Nonce(nonce), signature: letters(signature)? };
+        Some((header, seconds(time)?))
     }
 
     /// Writes the header's value.
     pub(super) fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, OutTooSmall> {
-        let (mut digits, mut letters) = ([0; 20], [0; SIGNATURE_LENGTH]);
         let parts = [
             START,
-            self.key_id.as_bytes(),
+            self.key_id,
             TIME,
-            decimal(self.seconds, &mut digits),
+            self.time,
             NONCE,
-            self.nonce.as_str().as_bytes(),
+            self.nonce.as_bytes(),
             SIGNATURE,
-            // The array has room for exactly this.
-            Base64UrlUnpadded::encode(&self.signature, &mut letters).unwrap_or_default().as_bytes(),
+            self.signature,
         ];
         write_pieces(|take| parts.into_iter().for_each(take), out)
     }
@@ -282,11 +279,10 @@ pub(super) fn write_pieces(
     let room = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
     let mut at = 0_usize;
     each(&mut |piece| {
-        let end = at.saturating_add(piece.len());
-        if let Some(place) = room.get_mut(at..end) {
+        if let Some(place) = room.get_mut(at..).and_then(|free| free.get_mut(..piece.len())) {
             place.copy_from_slice(piece);
         }
-        at = end;
+        at = at.saturating_add(piece.len());
     });
     Ok(core::str::from_utf8(room).unwrap_or_default())
 }
@@ -301,14 +297,14 @@ fn is_other_version(value: &[u8]) -> bool {
     }
 }
 
-/// Splits at the first comma, which must begin `name`.
-fn before<'h>(rest: &'h [u8], name: &[u8]) -> Option<(&'h [u8], &'h [u8])> {
-    let comma = rest.iter().position(|byte| *byte == b',')?;
-    let (value, rest) = rest.split_at_checked(comma)?;
+/// Splits behind the letters of a set, where `name` must begin.
+fn before<'h>(rest: &'h [u8], set: Set, name: &[u8]) -> Option<(&'h [u8], &'h [u8])> {
+    let (value, rest) = rest.split_at_checked(set.first_other(rest)?)?;
     Some((value, rest.strip_prefix(name)?))
 }
 
-fn time(digits: &[u8]) -> Option<u64> {
+/// Reads digits.
+fn seconds(digits: &[u8]) -> Option<u64> {
     if let [] | [b'0', _, ..] = digits {
         return None;
     }
@@ -317,18 +313,23 @@ fn time(digits: &[u8]) -> Option<u64> {
         return None;
     }
     let seconds = digits.iter().try_fold(0_u64, |sum, byte| {
-        let digit = char::from(*byte).to_digit(10)?;
-        sum.checked_mul(10)?.checked_add(digit.into())
+        sum.checked_mul(10)?.checked_add(byte.wrapping_sub(b'0').into())
     })?;
     (seconds <= MAX_TIME).then_some(seconds)
 }
 
-/// Reads a signature; base64ct refuses trailing bits that are not zero.
-fn decode(text: &[u8]) -> Option<[u8; SIGNATURE_SIZE]> {
-    let mut signature = [0; SIGNATURE_SIZE];
-    if text.len() != SIGNATURE_LENGTH {
-        return None;
-    }
-    Base64UrlUnpadded::decode(text, &mut signature).ok()?;
-    Some(signature)
+/// Takes a signature's letters. The last one has two bits that are unused, and zero in one
+/// spelling; so equal letters are equal bytes, and nothing need be decoded.
+fn letters(text: &[u8]) -> Option<&Letters> {
+    let letters: &Letters = text.try_into().ok()?;
+    let [start @ .., last] = letters;
+    (BASE64URL.has_all(start) && LAST.has_all(&[*last])).then_some(letters)
+}
+
+/// Writes a signature's letters, in constant time.
+pub(super) fn encode(signature: &[u8; SIGNATURE_SIZE]) -> Letters {
+    let mut letters = [0; SIGNATURE_LENGTH];
+    // The array has room for exactly this.
+    let _ = Base64UrlUnpadded::encode(signature, &mut letters);
+    letters
 }

@@ -92,6 +92,7 @@ use crate::time::UnixMillis;
 mod canonical;
 mod header;
 mod key;
+mod letters;
 mod replay;
 mod sign;
 mod verify;
@@ -100,7 +101,8 @@ pub use canonical::{Part, Target, TargetError, lines};
 pub use header::{KeyId, KeyIdError, MADE_NONCE_LENGTH, MAX_HEADER_LENGTH, Nonce, NonceError};
 pub use key::{Digest256, Key, SecretTooShort};
 pub use replay::{Entry, Full, ReplayWindow};
-pub use sign::{ClockUnset, Signature, Signing, sign};
+pub use sha2::Sha256;
+pub use sign::{Signature, Signing, sign};
 pub use verify::{
     Accepted, Claim, Genuine, MAX_CLAIM_NAME_LENGTH, Presented, Timely, Verification,
 };

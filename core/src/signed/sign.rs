@@ -2,15 +2,14 @@
 
 use core::fmt;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
-use super::canonical::{Lines, Target, hash_line, seconds};
-use super::header::{Header, KeyId, MADE_NONCE_LENGTH, Nonce};
+use super::canonical::{LineMac, Lines, Target, seconds};
+use super::header::{Header, KeyId, Letters, MADE_NONCE_LENGTH, Nonce};
 use super::key::{Digest256, Key};
 use crate::OutTooSmall;
-use crate::time::UnixMillis;
+use crate::json::decimal;
+use crate::time::{ClockUnset, UnixMillis};
 
 /// Signs a request whose body is at hand, and writes the header's value. Send the body exactly as
 /// it is given here.
@@ -57,8 +56,10 @@ pub fn sign<'o, D: Digest256>(
 /// ```
 #[must_use]
 pub struct Signing<'n, D: Digest256 = Sha256> {
-    header: Header<'n>,
-    mac: Hmac<D>,
+    key_id: KeyId,
+    seconds: u64,
+    nonce: Nonce<'n>,
+    mac: LineMac<D>,
     body: D,
 }
 
@@ -71,8 +72,11 @@ impl<'n, D: Digest256> Signing<'n, D> {
         target: Target<'_>,
         nonce: Nonce<'n>,
     ) -> Self {
-        let header = Header { key_id, seconds: seconds(now), nonce, signature: Default::default() };
-        Self { header, mac: Lines::new(&header, target).begin(key), body: D::new() }
+        let seconds = seconds(now);
+        let mut digits = [0; 20];
+        let time = decimal(seconds, &mut digits);
+        let mac = Lines::new(key_id.as_bytes(), time, nonce, target).begin(key);
+        Self { key_id, seconds, nonce, mac, body: D::new() }
     }
 
     /// Takes the next piece of the body.
@@ -81,9 +85,9 @@ impl<'n, D: Digest256> Signing<'n, D> {
     }
 
     /// Ends the body.
-    pub fn finish(mut self) -> Signature<'n> {
-        self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        Signature(Header { signature: self.mac.finalize_fixed().into(), ..self.header })
+    pub fn finish(self) -> Signature<'n> {
+        let signature = self.mac.finish(&self.body.finalize());
+        Signature { key_id: self.key_id, seconds: self.seconds, nonce: self.nonce, signature }
     }
 }
 
@@ -95,7 +99,12 @@ impl<D: Digest256> fmt::Debug for Signing<'_, D> {
 
 /// A finished signature, to be written as the header's value.
 #[must_use]
-pub struct Signature<'n>(Header<'n>);
+pub struct Signature<'n> {
+    key_id: KeyId,
+    seconds: u64,
+    nonce: Nonce<'n>,
+    signature: Letters,
+}
 
 impl Signature<'_> {
     /// Writes the header's value.
@@ -103,7 +112,14 @@ impl Signature<'_> {
     /// # Errors
     /// `out` is too small.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o str, OutTooSmall> {
-        self.0.write(out)
+        let mut digits = [0; 20];
+        let header = Header {
+            key_id: self.key_id.as_bytes(),
+            time: decimal(self.seconds, &mut digits),
+            nonce: self.nonce,
+            signature: &self.signature,
+        };
+        header.write(out)
     }
 }
 
@@ -145,16 +161,3 @@ impl<'n> Nonce<'n> {
         Ok(Self::make(entropy, out))
     }
 }
-
-/// The wall clock is not set yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct ClockUnset;
-
-impl fmt::Display for ClockUnset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the wall clock is not set yet: wait until a reset of the line gives the time")
-    }
-}
-
-impl core::error::Error for ClockUnset {}

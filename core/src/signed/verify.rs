@@ -2,13 +2,11 @@
 
 use core::fmt;
 
-use hmac::digest::FixedOutput;
-use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
 
-use super::canonical::{Lines, Target, hash_line};
-use super::header::{Header, KeyId, write_pieces};
+use super::canonical::{LineMac, Lines, Target};
+use super::header::{Header, KeyId, Letters, write_pieces};
 use super::key::{Digest256, Key};
 use super::{
     Claimed, MAX_KEY_ID_LENGTH, MAX_NONCE_LENGTH, Refusal, STORE_CLOCK_SLACK_MS, Window, is_timely,
@@ -18,7 +16,10 @@ use crate::time::UnixMillis;
 
 /// A well-formed header, as it came: nothing is known about it but what it says.
 #[must_use]
-pub struct Presented<'h>(Header<'h>);
+pub struct Presented<'h> {
+    header: Header<'h>,
+    seconds: u64,
+}
 
 impl<'h> Presented<'h> {
     /// Reads the values of all signature headers of a request, without the white space that HTTP
@@ -28,11 +29,14 @@ impl<'h> Presented<'h> {
     /// [`MissingSignature`](Refusal::MissingSignature) for none,
     /// [`MalformedSignature`](Refusal::MalformedSignature) for more than one; of one,
     /// [`UnsupportedVersion`](Refusal::UnsupportedVersion) or else `MalformedSignature`.
+    #[inline]
     pub fn parse(values: impl IntoIterator<Item = &'h [u8]>) -> Result<Self, Refusal> {
         let mut values = values.into_iter();
         match (values.next(), values.next()) {
             (None, _) => Err(Refusal::MissingSignature),
-            (Some(value), None) => Header::parse(value).map(Self),
+            (Some(value), None) => {
+                Header::parse(value).map(|(header, seconds)| Self { header, seconds })
+            }
             (Some(_), Some(_)) => Err(Refusal::MalformedSignature),
         }
     }
@@ -41,17 +45,18 @@ impl<'h> Presented<'h> {
     ///
     /// # Errors
     /// [`OutsideWindow`](Refusal::OutsideWindow).
+    #[inline]
     pub fn check(self, now: UnixMillis, window: Window) -> Result<Timely<'h>, Refusal> {
-        if !is_timely(self.0.seconds, now, window) {
+        if !is_timely(self.seconds, now, window) {
             return Err(Refusal::OutsideWindow);
         }
-        Ok(Timely { header: self.0, window })
+        Ok(Timely { header: self.header, seconds: self.seconds, window })
     }
 }
 
 impl fmt::Debug for Presented<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Presented({:?})", self.0.key_id)
+        write!(f, "Presented({:?})", KeyId::of(self.header.key_id))
     }
 }
 
@@ -61,27 +66,36 @@ impl fmt::Debug for Presented<'_> {
 #[must_use]
 pub struct Timely<'h> {
     header: Header<'h>,
+    seconds: u64,
     window: Window,
 }
 
 impl<'h> Timely<'h> {
     /// Returns the id of the key that is said to have signed.
     #[must_use]
-    pub const fn key_id(&self) -> KeyId {
-        self.header.key_id
+    pub fn key_id(&self) -> KeyId {
+        KeyId::of(self.header.key_id)
     }
 
     /// Goes on with the key of that id, and with what the request was asked of as this end sees
     /// it.
+    #[inline]
     pub fn with<D: Digest256>(self, target: Target<'_>, key: &Key<D>) -> Verification<'h, D> {
-        let mac = Lines::new(&self.header, target).begin(key);
-        Verification { header: self.header, window: self.window, mac, body: D::new() }
+        let Header { key_id, time, nonce, .. } = self.header;
+        let mac = Lines::new(key_id, time, nonce, target).begin(key);
+        Verification {
+            header: self.header,
+            seconds: self.seconds,
+            window: self.window,
+            mac,
+            body: D::new(),
+        }
     }
 }
 
 impl fmt::Debug for Timely<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Timely({:?})", self.header.key_id)
+        write!(f, "Timely({:?})", KeyId::of(self.header.key_id))
     }
 }
 
@@ -90,13 +104,15 @@ impl fmt::Debug for Timely<'_> {
 #[must_use]
 pub struct Verification<'h, D: Digest256 = Sha256> {
     header: Header<'h>,
+    seconds: u64,
     window: Window,
-    mac: Hmac<D>,
+    mac: LineMac<D>,
     body: D,
 }
 
 impl<D: Digest256> Verification<'_, D> {
     /// Takes the next piece of the body; where it is cut carries no meaning.
+    #[inline]
     pub fn feed(&mut self, body: &[u8]) {
         self.body.update(body);
     }
@@ -107,23 +123,32 @@ impl<D: Digest256> Verification<'_, D> {
     /// # Errors
     /// [`OutsideWindow`](Refusal::OutsideWindow), then
     /// [`WrongSignature`](Refusal::WrongSignature).
-    pub fn finish(mut self, now: UnixMillis) -> Result<Genuine, Refusal> {
-        if !is_timely(self.header.seconds, now, self.window) {
+    #[inline]
+    pub fn finish(self, now: UnixMillis) -> Result<Genuine, Refusal> {
+        if !is_timely(self.seconds, now, self.window) {
             return Err(Refusal::OutsideWindow);
         }
-        self.mac.update(&hash_line::<D>(&self.body.finalize()));
-        let signature = self.mac.finalize_fixed();
-        if !bool::from(signature.as_slice().ct_eq(&self.header.signature)) {
+        let signature = self.mac.finish(&self.body.finalize());
+        if !is_same(&signature, self.header.signature) {
             return Err(Refusal::WrongSignature);
         }
-        Ok(Genuine::new(&self.header, self.window))
+        Ok(Genuine::new(&self.header, self.seconds, self.window))
     }
 }
 
 impl<D: Digest256> fmt::Debug for Verification<'_, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Verification({:?})", self.header.key_id)
+        write!(f, "Verification({:?})", KeyId::of(self.header.key_id))
     }
+}
+
+/// Compares in constant time, eight letters at once and those left over one by one.
+fn is_same(one: &Letters, other: &Letters) -> bool {
+    let ((one, one_rest), (other, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    let words = one.iter().zip(other).fold(one_rest.ct_eq(other_rest), |same, (one, other)| {
+        same & u64::from_ne_bytes(*one).ct_eq(&u64::from_ne_bytes(*other))
+    });
+    words.into()
 }
 
 /// A request that is genuine and in time. Only [`Verification::finish`] makes one, and only a
@@ -138,19 +163,14 @@ pub struct Genuine {
 }
 
 impl Genuine {
-    fn new(header: &Header<'_>, window: Window) -> Self {
-        let letters = header.nonce.as_str().as_bytes();
+    #[inline]
+    fn new(header: &Header<'_>, seconds: u64, window: Window) -> Self {
+        let letters = header.nonce.as_bytes();
         let mut nonce = [0; MAX_NONCE_LENGTH];
         if let Some(place) = nonce.get_mut(..letters.len()) {
             place.copy_from_slice(letters);
         }
-        Self {
-            key_id: header.key_id,
-            nonce,
-            nonce_len: letters.len(),
-            seconds: header.seconds,
-            window,
-        }
+        Self { key_id: KeyId::of(header.key_id), nonce, nonce_len: letters.len(), seconds, window }
     }
 
     /// Returns the id of the key that signed.

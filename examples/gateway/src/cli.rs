@@ -30,7 +30,13 @@ Examples:
 A config file:
   listen = \"127.0.0.1:7878\"
   hosts = [\"gateway.example\"]             # Host names beyond this machine's own
+  behind_proxy = false                    # true: a proxy before it speaks TLS to the clients
   key_file = \"keys\"                       # one key a line, at least 16 characters; # comments
+  metrics = \"keyed\"                       # GET /metrics: \"keyed\", \"open\" to all, or \"off\"
+
+  [tls]                                   # needed beyond loopback, unless behind_proxy
+  cert = \"cert.pem\"                       # the chain, the server's own first
+  key = \"key.pem\"
 
   [sandboxes.build]                       # processes of this machine: kind = \"process\"
   root = \"/srv/build\"
@@ -62,6 +68,7 @@ Examples:
   triwire exec -i local -- sha256sum < big.iso
   triwire exec --timeout 5 --env LANG=C --cwd /logs local -- ls -l
   triwire exec --url http://10.0.0.5:7878 --key-file key local -- hostname
+  triwire exec --url https://gateway.example --ca ca.pem --key-file key local -- hostname
   triwire exec --json local -- date
 
 The key comes from --key-file, TRIWIRE_KEY_FILE, TRIWIRE_KEY, or for a gateway on this machine from
@@ -199,6 +206,10 @@ pub(crate) struct ServeFlags {
     /// Address to listen on [default: 127.0.0.1:7878]
     #[arg(long, value_name = "ADDR", env = "TRIWIRE_LISTEN")]
     pub(crate) listen: Option<String>,
+    /// Listens beyond this machine without TLS, since a proxy speaks it to the clients and nobody
+    /// else reaches this port
+    #[arg(long, env = "TRIWIRE_BEHIND_PROXY")]
+    pub(crate) behind_proxy: bool,
     #[command(flatten)]
     pub(crate) state: StateFlags,
 }
@@ -245,6 +256,9 @@ pub(crate) struct ClientFlags {
     /// File with the key; its first key is used
     #[arg(long, value_name = "FILE", env = "TRIWIRE_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// File of certificates to trust, in PEM, for an https URL [default: the system's]
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_CA")]
+    pub(crate) ca: Option<PathBuf>,
     /// How to carry it [default: one-shot, with -i ws]
     #[arg(long, value_enum, env = "TRIWIRE_TRANSPORT")]
     pub(crate) transport: Option<TransportName>,

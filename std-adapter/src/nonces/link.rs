@@ -1,9 +1,11 @@
 //! One connection to a store's server, shared by all claims and made again when it breaks.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::timeout_at;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{timeout, timeout_at};
 use triwire::signed::{Claim, Claimed, STORE_CLOCK_SLACK_MS};
 use triwire::time::{Instant, UnixMillis};
 
@@ -13,9 +15,22 @@ use crate::clock::Clock;
 /// How long a server that was fit to keep nonces is taken to be so still.
 const CHECK_EVERY: Duration = Duration::from_secs(60);
 
+/// Claims that go to the server together at most, and that wait for their turn: further ones wait
+/// for a place.
+const GROUP: usize = 1024;
+
+/// Whether an entry was made, or why the store cannot say.
+pub(super) type Outcome = Result<Claimed, Unavailable>;
+
+/// An entry to be made.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) forget_after: UnixMillis,
+}
+
 /// What a store's server is asked for.
-pub(super) trait Server: Send + Sync {
-    type Connection: Clone + Send;
+pub(super) trait Server: Send + Sync + 'static {
+    type Connection: Clone + Send + Sync + 'static;
 
     fn connect(&self) -> impl Future<Output = Result<Self::Connection, Unavailable>> + Send;
 
@@ -25,95 +40,131 @@ pub(super) trait Server: Send + Sync {
         connection: &Self::Connection,
     ) -> impl Future<Output = Result<(), Unavailable>> + Send;
 
+    /// Makes entries, those of one name in their order; one outcome for each.
     fn claim(
         &self,
-        connection: Self::Connection,
-        claim: Claim<'_>,
-    ) -> impl Future<Output = Result<Claimed, Unavailable>> + Send;
+        connection: &Self::Connection,
+        entries: &[Entry],
+    ) -> impl Future<Output = Vec<Outcome>> + Send;
 }
 
 /// The shared connection.
 pub(super) struct Link<S: Server> {
-    pub(super) server: S,
+    server: Arc<S>,
     limit: Duration,
     clock: Clock,
     made: Mutex<Made<S::Connection>>,
     /// Held by the one that connects or checks.
     making: tokio::sync::Mutex<()>,
+    /// Claims that wait for the server: the only one goes to it by itself, without the task's
+    /// detour.
+    outstanding: AtomicUsize,
 }
 
 struct Made<C> {
-    connection: Option<C>,
+    active: Option<Arc<Active<C>>>,
     /// Which of all connections it is, so that an old one's failure does not end a new one.
     number: u64,
     checked: Instant,
 }
 
+/// A connection, and the way to the task that claims on it for those that wait together.
+pub(super) struct Active<C> {
+    pub(super) number: u64,
+    pub(super) connection: C,
+    waiting: mpsc::Sender<Waiting>,
+}
+
+struct Waiting {
+    entry: Entry,
+    answer: oneshot::Sender<Outcome>,
+}
+
 impl<S: Server> Link<S> {
     pub(super) fn new(server: S, limit: Duration) -> Self {
-        let made = Made { connection: None, number: 0, checked: Instant::ZERO };
-        let clock = Clock::start();
-        Self { server, limit, clock, made: Mutex::new(made), making: tokio::sync::Mutex::new(()) }
-    }
-
-    /// Returns the connection and its number; makes one when there is none.
-    pub(super) async fn ready(&self) -> Result<(u64, S::Connection), Unavailable> {
-        self.within(self.deadline(), self.connection()).await
-    }
-
-    pub(super) async fn claim(&self, claim: Claim<'_>) -> Result<Claimed, Unavailable> {
-        let deadline = self.deadline();
-        let (number, connection) = self.within(deadline, self.connection()).await?;
-        let claimed = self.within(deadline, self.server.claim(connection, claim)).await;
-        if claimed.as_ref().is_err_and(|error| error.cause() != Cause::Full) {
-            self.drop_connection(number);
+        Self {
+            server: Arc::new(server),
+            limit,
+            clock: Clock::start(),
+            made: Mutex::new(Made { active: None, number: 0, checked: Instant::ZERO }),
+            making: tokio::sync::Mutex::new(()),
+            outstanding: AtomicUsize::new(0),
         }
-        claimed
     }
 
-    async fn connection(&self) -> Result<(u64, S::Connection), Unavailable> {
-        if let Some((number, connection)) = self.current() {
+    /// Returns the connection; makes one when there is none.
+    pub(super) async fn ready(&self) -> Result<Arc<Active<S::Connection>>, Unavailable> {
+        self.within(self.deadline(), self.active()).await
+    }
+
+    pub(super) async fn claim(&self, claim: Claim<'_>) -> Outcome {
+        let deadline = self.deadline();
+        let active = self.within(deadline, self.active()).await?;
+        let entry = Entry { name: claim.to_string(), forget_after: claim.forget_after() };
+        let outcome = self.within(deadline, self.claim_on(&active, entry)).await;
+        if outcome.as_ref().is_err_and(|error| error.cause() != Cause::Full) {
+            self.drop_connection(active.number);
+        }
+        outcome
+    }
+
+    async fn claim_on(&self, active: &Active<S::Connection>, entry: Entry) -> Outcome {
+        let lost = || Unavailable::new(Cause::Lost);
+        let counted = Counted::new(&self.outstanding);
+        if counted.is_alone {
+            let outcomes = self.server.claim(&active.connection, &[entry]).await;
+            return outcomes.into_iter().next().unwrap_or_else(|| Err(lost()));
+        }
+        let (answer, answered) = oneshot::channel();
+        let waiting = Waiting { entry, answer };
+        active.waiting.send(waiting).await.map_err(|_| lost())?;
+        answered.await.unwrap_or_else(|_| Err(lost()))
+    }
+
+    async fn active(&self) -> Result<Arc<Active<S::Connection>>, Unavailable> {
+        if let Some((active, checked)) = self.current() {
             // One claim looks; the others do not wait for it.
-            if self.is_stale()
+            if self.clock.now().saturating_since(checked) >= CHECK_EVERY
                 && let Ok(_making) = self.making.try_lock()
             {
-                if let Err(unfit) = self.server.check(&connection).await {
-                    self.drop_connection(number);
+                if let Err(unfit) = self.server.check(&active.connection).await {
+                    self.drop_connection(active.number);
                     return Err(unfit);
                 }
                 self.lock().checked = self.clock.now();
             }
-            return Ok((number, connection));
+            return Ok(active);
         }
         let _making = self.making.lock().await;
         // Another claim may have made it meanwhile.
-        if let Some(current) = self.current() {
-            return Ok(current);
+        if let Some((active, _)) = self.current() {
+            return Ok(active);
         }
         let connection = self.server.connect().await?;
         self.server.check(&connection).await?;
+        let (waiting, claims) = mpsc::channel(GROUP);
+        let server = Arc::clone(&self.server);
+        tokio::spawn(claim_groups(server, self.limit, connection.clone(), claims));
         let mut made = self.lock();
         made.number += 1;
         made.checked = self.clock.now();
-        made.connection = Some(connection.clone());
-        Ok((made.number, connection))
+        let active = Arc::new(Active { number: made.number, connection, waiting });
+        made.active = Some(Arc::clone(&active));
+        Ok(active)
     }
 
     /// Ends a connection, unless it has been replaced already.
     pub(super) fn drop_connection(&self, number: u64) {
         let mut made = self.lock();
         if made.number == number {
-            made.connection = None;
+            made.active = None;
         }
     }
 
-    fn current(&self) -> Option<(u64, S::Connection)> {
+    /// The connection, and when it was looked at.
+    fn current(&self) -> Option<(Arc<Active<S::Connection>>, Instant)> {
         let made = self.lock();
-        made.connection.clone().map(|connection| (made.number, connection))
-    }
-
-    fn is_stale(&self) -> bool {
-        self.clock.now().saturating_since(self.lock().checked) >= CHECK_EVERY
+        made.active.as_ref().map(|active| (Arc::clone(active), made.checked))
     }
 
     fn deadline(&self) -> Instant {
@@ -131,6 +182,50 @@ impl<S: Server> Link<S> {
 
     fn lock(&self) -> MutexGuard<'_, Made<S::Connection>> {
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One of the claims that wait, until it is dropped.
+struct Counted<'c> {
+    count: &'c AtomicUsize,
+    is_alone: bool,
+}
+
+impl<'c> Counted<'c> {
+    fn new(count: &'c AtomicUsize) -> Self {
+        Self { count, is_alone: count.fetch_add(1, Ordering::Relaxed) == 0 }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Claims what waits, a group at a time, until nobody can ask any more, or a group has waited for
+/// its answer so long that no claim of it waits still.
+async fn claim_groups<S: Server>(
+    server: Arc<S>,
+    limit: Duration,
+    connection: S::Connection,
+    mut claims: mpsc::Receiver<Waiting>,
+) {
+    let mut group = Vec::new();
+    while claims.recv_many(&mut group, GROUP).await > 0 {
+        // A claim whose future was dropped before its turn is not made.
+        let group = group.drain(..).filter(|waiting: &Waiting| !waiting.answer.is_closed());
+        let (entries, answers): (Vec<_>, Vec<_>) =
+            group.map(|waiting| (waiting.entry, waiting.answer)).unzip();
+        let Ok(outcomes) = timeout(limit, server.claim(&connection, &entries)).await else {
+            return;
+        };
+        for (answer, outcome) in answers.into_iter().zip(outcomes) {
+            // Nobody waits for the answer of a future that was dropped meanwhile.
+            drop(answer.send(outcome));
+        }
+        // Those who were answered may ask again at once: then they go together once more.
+        tokio::task::yield_now().await;
     }
 }
 

@@ -1,9 +1,9 @@
-use std::array;
 use std::fmt;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use triwire::signed::{Claim, Claimed, Window};
+use siphasher::sip128::SipHasher13;
+use triwire::signed::{Claim, Claimed, MAX_CLAIM_NAME_LENGTH, Window};
 use triwire::time::UnixMillis;
 
 use super::{Cause, Nonces, Unavailable, in_time};
@@ -15,6 +15,9 @@ pub const BYTES_A_NONCE: usize = 24;
 /// Entries that share a cache line.
 const BUCKET: usize = 4;
 
+/// Entries that move one after the other at most to make room for one: 40 buckets are looked at.
+const MOVES: u32 = 2;
+
 /// Nonces for which one more lock is worth its cache line.
 const NONCES_A_SHARD: usize = 4096;
 
@@ -24,11 +27,11 @@ const MAX_SHARDS: usize = 256;
 /// Nonces in this process's memory: fast, bounded, and forgotten when the process ends.
 ///
 /// All memory is taken at once, [`BYTES_A_NONCE`] for each nonce. An entry is 16 bytes: 96 bits of
-/// the SHA-256 of the claim's name and the second after which it may go. Each name has two buckets
+/// a hash of the claim's name, under a key of the store's own, and the second after which it may
+/// go. Two names with one hash, of which nobody can foresee a pair, would be taken for a replay. Each name has two buckets
 /// of four entries, and lives in either; at the capacity two thirds of the table are in use. Where
-/// both are full of live entries, and none of those has room in its other bucket, the claim is
-/// refused as [`Full`](Cause::Full): that is most unlikely at the capacity and certain at half as
-/// much again.
+/// both are full of live entries, and two moves make no room, the claim is refused as
+/// [`Full`](Cause::Full): that is most unlikely at the capacity and certain at half as much again.
 ///
 /// # Cost
 /// A lock, two cache lines and no allocation. Nothing is swept: an expired entry is free for the
@@ -42,8 +45,7 @@ const MAX_SHARDS: usize = 256;
 /// ```
 pub struct Memory {
     shards: Box<[Shard]>,
-    /// Which names share a bucket is nothing that a signer can foresee.
-    salt: [u64; 2],
+    hasher: SipHasher13,
     /// Requests that were signed by then are refused.
     refuse_until: Option<UnixMillis>,
 }
@@ -68,13 +70,13 @@ struct Bucket([Entry; BUCKET]);
 /// A claim, or nothing when `forget_after` is 0.
 #[derive(Clone, Copy)]
 struct Entry {
-    digest: [u32; 3],
+    hash: [u32; 3],
     /// In seconds, rounded up.
     forget_after: u32,
 }
 
 impl Entry {
-    const NONE: Self = Self { digest: [0; 3], forget_after: 0 };
+    const NONE: Self = Self { hash: [0; 3], forget_after: 0 };
 
     /// `now` in seconds, rounded up, so that no part of a second is lost.
     const fn is_free(self, now: u32) -> bool {
@@ -87,8 +89,8 @@ impl Bucket {
         self.0.iter().filter(|entry| entry.is_free(now)).count()
     }
 
-    fn holds(&self, digest: [u32; 3], now: u32) -> bool {
-        self.0.iter().any(|entry| entry.digest == digest && !entry.is_free(now))
+    fn holds(&self, hash: [u32; 3], now: u32) -> bool {
+        self.0.iter().any(|entry| entry.hash == hash && !entry.is_free(now))
     }
 }
 
@@ -113,13 +115,13 @@ impl Memory {
     /// There is not that much memory, or the operating system gives no randomness.
     #[must_use]
     pub fn with_capacity(capacity: usize) -> Self {
-        let mut salt = [[0; 8]; 2];
-        let drawn: io::Result<()> = entropy::fill(salt.as_flattened_mut());
+        let mut key = [[0; 8]; 2];
+        let drawn: io::Result<()> = entropy::fill(key.as_flattened_mut());
         drawn.expect("randomness from the operating system");
-        Self::salted(capacity, salt.map(u64::from_le_bytes))
+        Self::keyed(capacity, key.map(u64::from_le_bytes))
     }
 
-    fn salted(capacity: usize, salt: [u64; 2]) -> Self {
+    fn keyed(capacity: usize, [one, two]: [u64; 2]) -> Self {
         let shards = (capacity / NONCES_A_SHARD).next_power_of_two().min(MAX_SHARDS);
         let overhead = shards.saturating_mul(size_of::<Shard>());
         let bytes = capacity.saturating_mul(BYTES_A_NONCE).saturating_sub(overhead);
@@ -129,7 +131,7 @@ impl Memory {
             Shard(Mutex::new(Table { buckets, forgotten: 0 }))
         };
         let shards = (0..shards).map(shard).collect();
-        Self { shards, salt, refuse_until: None }
+        Self { shards, hasher: SipHasher13::new_with_keys(one, two), refuse_until: None }
     }
 
     /// Refuses, as [`Booted`](Cause::Booted), what an earlier run of this verifier may have
@@ -152,36 +154,39 @@ impl Memory {
         if self.refuse_until.is_some_and(|until| claim.signed_at() <= until) {
             return Err(Unavailable::new(Cause::Booted));
         }
-        self.claim_digest(now, words(claim.digest()), claim.forget_after())
+        let mut name = [0; MAX_CLAIM_NAME_LENGTH];
+        let name = claim.write_name(&mut name).unwrap_or_default();
+        self.claim_hash(now, self.hash(name.as_bytes()), claim.forget_after())
     }
 
-    fn claim_digest(
+    fn claim_hash(
         &self,
         now: UnixMillis,
-        digest: [u32; 3],
+        hash: [u32; 3],
         forget_after: UnixMillis,
     ) -> Result<Claimed, Unavailable> {
         let too_late = || Unavailable::new(Cause::TooLate);
         let forget_after = u32::try_from(forget_after.get().div_ceil(1_000));
-        let entry = Entry { digest, forget_after: forget_after.map_err(|_| too_late())? };
+        let entry = Entry { hash, forget_after: forget_after.map_err(|_| too_late())? };
         // An empty entry is free at every time.
         let now = u32::try_from(now.get().div_ceil(1_000)).map_err(|_| too_late())?.max(1);
 
-        let hash = self.hash(digest);
-        let shard = reduce(digest[2], self.shards.len());
+        let shard = reduce(hash[2], self.shards.len());
         let mut table = lock(&self.shards[shard]);
         let Table { buckets, forgotten } = &mut *table;
         if entry.forget_after <= *forgotten {
             return Err(too_late());
         }
         let places = places(hash, buckets.len());
-        if places.iter().any(|place| buckets[*place].holds(digest, now)) {
+        if places.iter().any(|place| buckets[*place].holds(hash, now)) {
             return Ok(Claimed::Replayed);
         }
         let rooms = places.map(|place| buckets[place].room(now));
         let roomier = places[usize::from(rooms[1] > rooms[0])];
         let place = if rooms == [0; 2] {
-            self.make_room(&mut table, places, now).ok_or(Unavailable::new(Cause::Full))?
+            let mut room = (1..=MOVES).flat_map(|moves| places.map(|place| (place, moves)));
+            let room = room.find(|(place, moves)| make_room(&mut table, *place, now, *moves));
+            room.ok_or(Unavailable::new(Cause::Full))?.0
         } else {
             roomier
         };
@@ -189,28 +194,9 @@ impl Memory {
         Ok(Claimed::Fresh)
     }
 
-    /// Moves an entry of two full buckets to its other one, and answers which of the two has room
-    /// then.
-    fn make_room(&self, table: &mut Table, full: [usize; 2], now: u32) -> Option<usize> {
-        for from in full {
-            for slot in 0..BUCKET {
-                let moved = table.buckets[from].0[slot];
-                let [one, two] = places(self.hash(moved.digest), table.buckets.len());
-                let other = if one == from { two } else { one };
-                if table.put(other, moved, now) {
-                    table.buckets[from].0[slot] = Entry::NONE;
-                    return Some(from);
-                }
-            }
-        }
-        None
-    }
-
-    fn hash(&self, digest: [u32; 3]) -> u64 {
-        let [one, two, three] = digest.map(u64::from);
-        let [left, right] = [(one << 32 | two) ^ self.salt[0], three ^ self.salt[1]];
-        let product = u128::from(left) * u128::from(right);
-        (product >> 64) as u64 ^ product as u64
+    fn hash(&self, name: &[u8]) -> [u32; 3] {
+        let hash = self.hasher.hash(name);
+        [hash.h1 as u32, (hash.h1 >> 32) as u32, hash.h2 as u32]
     }
 }
 
@@ -226,20 +212,32 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// The two buckets of a hash; in a full table they differ but for one name in many.
-fn places(hash: u64, buckets: usize) -> [usize; 2] {
-    [reduce(hash as u32, buckets), reduce((hash >> 32) as u32, buckets)]
+/// Moves an entry of a full bucket to its other one, after up to `moves` - 1 further moves that
+/// make room there; `false` when none can move.
+fn make_room(table: &mut Table, from: usize, now: u32, moves: u32) -> bool {
+    for slot in 0..BUCKET {
+        let moved = table.buckets[from].0[slot];
+        let [one, two] = places(moved.hash, table.buckets.len());
+        let other = if one == from { two } else { one };
+        let has_room = other != from
+            && (table.buckets[other].room(now) > 0
+                || moves > 1 && make_room(table, other, now, moves - 1));
+        if has_room && table.put(other, moved, now) {
+            table.buckets[from].0[slot] = Entry::NONE;
+            return true;
+        }
+    }
+    false
+}
+
+/// The two buckets of a name; but for one name in many they differ.
+fn places([one, two, _]: [u32; 3], buckets: usize) -> [usize; 2] {
+    [reduce(one, buckets), reduce(two, buckets)]
 }
 
 /// Spreads `hash` over 0 to `count` - 1.
 fn reduce(hash: u32, count: usize) -> usize {
     ((u64::from(hash) * count as u64) >> 32) as usize
-}
-
-fn words(digest: [u8; 12]) -> [u32; 3] {
-    array::from_fn(|word| {
-        u32::from_le_bytes(array::from_fn(|byte| digest[word * size_of::<u32>() + byte]))
-    })
 }
 
 /// No claim leaves a bucket half written: what a panicking thread left behind is whole.
@@ -251,20 +249,13 @@ fn lock(shard: &Shard) -> MutexGuard<'_, Table> {
 mod tests {
     use super::*;
 
-    const SALT: [u64; 2] = [0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210];
+    const KEY: [u64; 2] = [0x0123_4567_89AB_CDEF, 0xFEDC_BA98_7654_3210];
 
     impl Memory {
         fn bytes(&self) -> usize {
             let buckets = |shard: &Shard| size_of_val(&*lock(shard).buckets);
             size_of_val(&*self.shards) + self.shards.iter().map(buckets).sum::<usize>()
         }
-    }
-
-    /// Digests as even as a hash's: the steps of a counter through a mixer.
-    fn digest(count: u64) -> [u32; 3] {
-        let mixed = u128::from(count + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
-        let mixed = (mixed ^ (mixed >> 61)).wrapping_mul(0xA24B_AED4_963E_E407);
-        [(mixed >> 96) as u32, (mixed >> 64) as u32, (mixed >> 40) as u32]
     }
 
     fn at(millis: u64) -> UnixMillis {
@@ -275,7 +266,7 @@ mod tests {
     fn a_nonce_takes_no_more_memory_than_promised() {
         assert_eq!((size_of::<Entry>(), size_of::<Bucket>()), (16, 64));
         for capacity in [1_000, 10_000, 99_999, 1_000_000] {
-            let bytes = Memory::salted(capacity, SALT).bytes();
+            let bytes = Memory::keyed(capacity, KEY).bytes();
             assert!(bytes <= capacity * BYTES_A_NONCE, "{bytes} for {capacity}");
             assert!(bytes >= capacity * BYTES_A_NONCE * 9 / 10, "{bytes} for {capacity}");
         }
@@ -284,8 +275,11 @@ mod tests {
     // rule: SIGN-48
     #[test]
     fn the_capacity_fits_and_everything_in_it_is_remembered() {
-        let store = Memory::salted(200_000, SALT);
-        let claim = |count| store.claim_digest(at(1_000), digest(count), at(5_000)).unwrap();
+        let store = Memory::keyed(200_000, KEY);
+        let claim = |count: u32| {
+            let hash = store.hash(&count.to_le_bytes());
+            store.claim_hash(at(1_000), hash, at(5_000)).unwrap()
+        };
         assert!((0..200_000).all(|count| claim(count) == Claimed::Fresh));
         assert!((0..200_000).all(|count| claim(count) == Claimed::Replayed));
     }
@@ -293,12 +287,12 @@ mod tests {
     // rule: SIGN-45
     #[test]
     fn what_has_expired_makes_room_without_a_sweep() {
-        let store = Memory::salted(1_000, SALT);
+        let store = Memory::keyed(1_000, KEY);
         for round in 0..50 {
             let now = at(1_000 + round * 2_000);
             for count in 0..1_000 {
-                let digest = digest(round * 1_000 + count);
-                let claimed = store.claim_digest(now, digest, now.saturating_add(1_000));
+                let hash = store.hash(&(round * 1_000 + count).to_le_bytes());
+                let claimed = store.claim_hash(now, hash, now.saturating_add(1_000));
                 assert_eq!(claimed.unwrap(), Claimed::Fresh, "{round} {count}");
             }
         }

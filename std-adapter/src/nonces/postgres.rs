@@ -3,7 +3,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -11,7 +10,7 @@ use tokio_postgres::{Client, Config, NoTls, Statement};
 use triwire::signed::{Claim, Claimed};
 use triwire::time::UnixMillis;
 
-use super::link::{Link, Server, agree};
+use super::link::{Entry, Link, Outcome, Server, agree};
 use super::{CLAIM_LIMIT, Cause, Nonces, OpenError, Unavailable, in_time};
 use crate::clock;
 
@@ -35,9 +34,6 @@ const CREATE_TABLE: &str = "create table if not exists triwire_nonces \
 /// A group of claims, each name of which it answers once.
 const CLAIM: &str = "insert into triwire_nonces (name, forget_after) \
     select * from unnest($1::text[], $2::bigint[]) on conflict do nothing returning name";
-
-/// Claims that one statement makes at most.
-const GROUP: usize = 1024;
 
 /// Both clocks must be past the moment: the server's, which all verifiers agree with, and ours, in
 /// case the server's has gone astray.
@@ -163,18 +159,11 @@ struct PostgresServer {
     limit: Duration,
 }
 
-/// A connection, and the way to the task that claims on it.
+/// A connection and what was prepared on it.
 struct Ready {
-    client: Arc<Client>,
+    client: Client,
+    claim: Statement,
     sweep: Statement,
-    waiting: mpsc::Sender<Waiting>,
-}
-
-/// A claim that waits for its statement.
-struct Waiting {
-    name: String,
-    forget_after: i64,
-    answer: oneshot::Sender<Result<Claimed, Unavailable>>,
 }
 
 impl Server for PostgresServer {
@@ -194,10 +183,7 @@ impl Server for PostgresServer {
         let claim = claim.await.map_err(unavailable)?;
         let sweep = client.prepare_typed(SWEEP, &[Type::INT8, Type::INT8]);
         let sweep = sweep.await.map_err(unavailable)?;
-        let client = Arc::new(client);
-        let (waiting, claims) = mpsc::channel(GROUP);
-        tokio::spawn(claim_groups(Arc::clone(&client), claim, claims));
-        Ok(Arc::new(Ready { client, sweep, waiting }))
+        Ok(Arc::new(Ready { client, claim, sweep }))
     }
 
     async fn check(&self, ready: &Arc<Ready>) -> Result<(), Unavailable> {
@@ -207,52 +193,27 @@ impl Server for PostgresServer {
         agree(before, server, clock::unix_now())
     }
 
-    async fn claim(&self, ready: Arc<Ready>, claim: Claim<'_>) -> Result<Claimed, Unavailable> {
-        let forget_after = i64::try_from(claim.forget_after().get());
-        let forget_after = forget_after.map_err(|_| Unavailable::new(Cause::TooLate))?;
-        let (answer, answered) = oneshot::channel();
-        let waiting = Waiting { name: claim.to_string(), forget_after, answer };
-        let lost = || Unavailable::new(Cause::Lost);
-        ready.waiting.send(waiting).await.map_err(|_| lost())?;
-        answered.await.unwrap_or_else(|_| Err(lost()))
-    }
-}
-
-/// Claims what waits, a group at a time, until nobody can ask any more.
-async fn claim_groups(
-    client: Arc<Client>,
-    statement: Statement,
-    mut claims: mpsc::Receiver<Waiting>,
-) {
-    let mut group = Vec::new();
-    while claims.recv_many(&mut group, GROUP).await > 0 {
-        // A claim whose future was dropped before its turn is not made.
-        group.retain(|waiting: &Waiting| !waiting.answer.is_closed());
-        // Verifiers that insert the same names in different orders would wait for each other. Of
-        // two claims of one name the one that came first stays first.
-        group.sort_by(|one, other| one.name.cmp(&other.name));
-        let inserted = {
-            let names: Vec<&str> = group.iter().map(|waiting| &*waiting.name).collect();
-            let times: Vec<i64> = group.iter().map(|waiting| waiting.forget_after).collect();
-            client.query(&statement, &[&names, &times]).await
+    async fn claim(&self, ready: &Arc<Ready>, entries: &[Entry]) -> Vec<Outcome> {
+        // Verifiers that insert the same names in different orders would wait for each other.
+        let mut order: Vec<usize> = (0..entries.len()).collect();
+        order.sort_by_key(|at| &entries[*at].name);
+        let names: Vec<&str> = order.iter().map(|at| &*entries[*at].name).collect();
+        let time = |at: &usize| i64::try_from(entries[*at].forget_after.get()).unwrap_or(i64::MAX);
+        let times: Vec<i64> = order.iter().map(time).collect();
+        let inserted = ready.client.query(&ready.claim, &[&names, &times]).await;
+        let rows = match inserted {
+            Ok(rows) => rows,
+            Err(error) => return vec![Err(unavailable(error)); entries.len()],
         };
-        // Nobody waits any more for the answer of a future that was dropped meanwhile.
-        match inserted {
-            Ok(rows) => {
-                let mut fresh: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
-                for Waiting { name, answer, .. } in group.drain(..) {
-                    let is_fresh = fresh.remove(&*name);
-                    let claimed = if is_fresh { Claimed::Fresh } else { Claimed::Replayed };
-                    drop(answer.send(Ok(claimed)));
-                }
-            }
-            Err(error) => {
-                let unavailable = unavailable(error);
-                for waiting in group.drain(..) {
-                    drop(waiting.answer.send(Err(unavailable.clone())));
-                }
+        // Of two entries of one name the one that came first is the fresh one: the order is stable.
+        let mut fresh: HashSet<&str> = rows.iter().map(|row| row.get(0)).collect();
+        let mut outcomes = vec![Ok(Claimed::Replayed); entries.len()];
+        for (at, name) in order.into_iter().zip(names) {
+            if fresh.remove(name) {
+                outcomes[at] = Ok(Claimed::Fresh);
             }
         }
+        outcomes
     }
 }
 
@@ -281,13 +242,14 @@ async fn table(client: &Client) -> Result<(), Unavailable> {
 async fn sweep(link: Arc<Link<PostgresServer>>, every: Duration) {
     loop {
         tokio::time::sleep(every).await;
-        while let Ok((number, ready)) = link.ready().await {
+        while let Ok(active) = link.ready().await {
             let now = i64::try_from(clock::unix_now().get()).unwrap_or(i64::MAX);
-            match ready.client.execute(&ready.sweep, &[&now, &SWEEP_BATCH]).await {
+            let Ready { client, sweep, .. } = &*active.connection;
+            match client.execute(sweep, &[&now, &SWEEP_BATCH]).await {
                 Ok(rows) if rows == SWEEP_BATCH.unsigned_abs() => {}
                 Ok(_) => break,
                 Err(_) => {
-                    link.drop_connection(number);
+                    link.drop_connection(active.number);
                     break;
                 }
             }

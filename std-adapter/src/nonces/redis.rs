@@ -3,11 +3,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, RedisError, RedisResult, Value};
+use redis::{AsyncConnectionConfig, Client, Pipeline, RedisError, RedisResult, Value};
 use triwire::signed::{Claim, Claimed};
 use triwire::time::UnixMillis;
 
-use super::link::{Link, Server, agree};
+use super::link::{Entry, Link, Outcome, Server, agree};
 use super::{CLAIM_LIMIT, Cause, Nonces, OpenError, Unavailable, in_time};
 use crate::clock;
 
@@ -19,8 +19,9 @@ const QUEUE: usize = 1024;
 
 /// Nonces on a Valkey or Redis server, version 6.2 or later, shared by any number of verifiers.
 ///
-/// A claim is one `SET … NX PXAT`. All claims share one connection, which is pipelined, and made
-/// again when it breaks: the claim that notices is refused, later ones connect. The server expires
+/// A claim is one `SET … NX PXAT`; those that wait together are sent together. All share one
+/// connection, which is made again when it breaks: the claims that notice are refused, later ones
+/// connect. The server expires
 /// the entries by its own clock, which must agree with the verifiers' within the slack; that, and
 /// that its `maxmemory-policy` is `noeviction`, is looked at when a connection is made and once a
 /// minute.
@@ -155,23 +156,28 @@ impl Server for RedisServer {
         agree(before, UnixMillis::new(millis), clock::unix_now())
     }
 
-    async fn claim(
-        &self,
-        mut connection: MultiplexedConnection,
-        claim: Claim<'_>,
-    ) -> Result<Claimed, Unavailable> {
-        // The first millisecond in which the entry may be gone.
-        let gone = claim.forget_after().saturating_add(1).get();
-        let mut set = redis::cmd("SET");
-        set.arg(format!("{}{claim}", self.prefix)).arg(1).arg("NX").arg("PXAT").arg(gone);
-        match set.query_async(&mut connection).await {
-            Ok(Value::Okay) => Ok(Claimed::Fresh),
-            Ok(Value::Nil) => Ok(Claimed::Replayed),
-            Ok(_) => {
-                Err(Unavailable::with(Cause::Refused, "SET was answered with neither OK nor nil"))
-            }
-            Err(error) => Err(unavailable(error)),
+    async fn claim(&self, connection: &MultiplexedConnection, entries: &[Entry]) -> Vec<Outcome> {
+        let mut sets = Pipeline::with_capacity(entries.len());
+        for Entry { name, forget_after } in entries {
+            // The first millisecond in which the entry may be gone.
+            let gone = forget_after.saturating_add(1).get();
+            let key = [self.prefix.as_bytes(), name.as_bytes()].concat();
+            sets.cmd("SET").arg(key).arg(1).arg("NX").arg("PXAT").arg(gone);
         }
+        let mut connection = connection.clone();
+        match connection.send_packed_commands(&sets, 0, entries.len()).await {
+            Ok(answers) => answers.into_iter().map(outcome).collect(),
+            Err(error) => vec![Err(unavailable(error)); entries.len()],
+        }
+    }
+}
+
+fn outcome(answer: Value) -> Outcome {
+    match answer.extract_error() {
+        Ok(Value::Okay) => Ok(Claimed::Fresh),
+        Ok(Value::Nil) => Ok(Claimed::Replayed),
+        Ok(_) => Err(Unavailable::with(Cause::Refused, "SET was answered with neither OK nor nil")),
+        Err(error) => Err(unavailable(error)),
     }
 }
 

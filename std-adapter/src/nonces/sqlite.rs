@@ -206,6 +206,8 @@ impl Writer {
         while claims.blocking_recv_many(&mut group, GROUP) > 0 {
             // A claim whose future was dropped before its turn is not made.
             group.retain(|waiting| !waiting.answer.is_closed());
+            // Neighbours share pages; claims of one name keep their order.
+            group.sort_by_key(|waiting| waiting.digest);
             outcomes.clear();
             // Nobody waits any more for the answer of a future that was dropped meanwhile.
             match self.commit(&group, &mut outcomes) {

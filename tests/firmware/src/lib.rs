@@ -5,6 +5,7 @@
 
 pub mod asynch;
 pub mod line;
+pub mod signed;
 
 use core::panic::PanicInfo;
 

@@ -11,8 +11,8 @@ mod tests {
     use core::time::Duration;
 
     use triwire::line::{Event, Line, Packet, Role, Slot};
-    use triwire::time::{Instant, UnixMillis};
-    use triwire_embedded::clock::{Clock, Offer, Unset};
+    use triwire::time::{ClockUnset, Instant, UnixMillis};
+    use triwire_embedded::clock::{Clock, Offer};
     use triwire_firmware_tests::line::run;
 
     #[test]
@@ -51,7 +51,7 @@ mod tests {
         let mut gateway = Line::new(Role::Gateway, 0, 64, [Slot::EMPTY; 1]);
         let mut device = Line::new(Role::Device, 3, 64, [Slot::EMPTY; 1]);
         let (boot, mut out, mut packet) = (Instant::from_millis(20), [0; 20], Packet::new());
-        defmt::assert!(clock.unix(boot) == Err(Unset));
+        defmt::assert!(clock.unix(boot) == Err(ClockUnset));
 
         let unix = UnixMillis::new(1_800_000_000_000);
         let reset = gateway.write_due(boot, unix, &mut out).unwrap().unwrap();

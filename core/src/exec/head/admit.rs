@@ -142,19 +142,7 @@ pub fn admit<'t, H: AsRef<str>>(
         return Ok(Route::Health);
     }
     let once = |name| once(headers.clone(), name);
-
-    // rule: EXEC-33
-    let host = named_host(authority, once("Host")?)?;
-    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
-        return Err(Why::HostRefused.into());
-    }
-
-    peer.access.check(once("Authorization")?)?;
-
-    // rule: EXEC-33
-    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
-        return Err(Why::OriginRefused.into());
-    }
+    gate(authority, once, peer)?;
 
     if path == "/healthz" {
         return Err(Why::Method { allow: Allow::Get }.into());
@@ -184,6 +172,61 @@ pub fn admit<'t, H: AsRef<str>>(
         }
         _ => Err(Why::Method { allow: Allow::GetPost }.into()),
     }
+}
+
+/// Judges a request's head for a page that a server has beside the routes of [`admit`], such as
+/// metrics; `None` when that is not what is asked for.
+///
+/// The page is for GET. The order: path, then `Host`, key and `Origin` as everywhere, then the
+/// method. A page that everybody may read is asked for with [`Access::Open`].
+///
+/// ```
+/// use triwire::exec::head::{Access, Header, Peer, admit_page};
+///
+/// let peer: Peer<'_> = Peer { port: 80, loopback: true, hosts: &[], access: Access::Open };
+/// let headers = [Header { name: "Host", value: b"localhost:80" }];
+/// let judge = |target| admit_page("/metrics", "GET", target, headers.into_iter(), &peer);
+/// assert_eq!(judge("/metrics?a=1"), Some(Ok(())));
+/// assert_eq!(judge("/healthz"), None);
+/// ```
+// rule: EXEC-75
+pub fn admit_page<'t, H: AsRef<str>>(
+    page: &str,
+    method: &str,
+    target: &str,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    peer: &Peer<'_, H>,
+) -> Option<Result<(), Refusal>> {
+    let (authority, path, _) = parts(target)?;
+    if path != page {
+        return None;
+    }
+    let admitted = gate(authority, |name| once(headers.clone(), name), peer);
+    Some(admitted.and_then(|()| match method {
+        "GET" => Ok(()),
+        _ => Err(Why::Method { allow: Allow::Get }.into()),
+    }))
+}
+
+/// Judges who may ask, whatever for.
+fn gate<'t, H: AsRef<str>>(
+    authority: Option<&str>,
+    once: impl Fn(&'static str) -> Result<Option<&'t [u8]>, Refusal>,
+    peer: &Peer<'_, H>,
+) -> Result<(), Refusal> {
+    // rule: EXEC-33
+    let host = named_host(authority, once("Host")?)?;
+    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
+        return Err(Why::HostRefused.into());
+    }
+
+    peer.access.check(once("Authorization")?)?;
+
+    // rule: EXEC-33
+    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
+        return Err(Why::OriginRefused.into());
+    }
+    Ok(())
 }
 
 /// Judges the head of a request to a guest at the end of a link: a device at a serial port, an

@@ -190,6 +190,41 @@ fn keys() {
 }
 
 #[test]
+fn a_page_beside_the_routes_is_gated_as_they_are() {
+    // rule: EXEC-75
+    let keys = [KeyDigest::of(b"secret")];
+    let page = |method, target, headers: &[(&str, &str)], access| {
+        let peer: Peer<'_> = Peer { port: 7878, loopback: true, hosts: &[], access };
+        let headers = headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() });
+        admit_page("/metrics", method, target, headers, &peer)
+            .map(|judged| judged.map_err(|refusal| refusal.status))
+    };
+    let keyed = |method, target, headers| page(method, target, headers, Access::Keys(&keys));
+    let cross = ("Origin", "http://evil.example");
+    for (method, target, headers, expected) in [
+        ("GET", "/metrics", &[HOST, AUTH][..], Some(Ok(()))),
+        ("GET", "/metrics?x=1", &[HOST, AUTH], Some(Ok(()))),
+        ("GET", "http://localhost:7878/metrics", &[HOST, AUTH], Some(Ok(()))),
+        ("GET", "/metrics", &[AUTH], Some(Err(400))),
+        ("GET", "/metrics", &[("Host", "evil.example"), AUTH], Some(Err(403))),
+        ("GET", "/metrics", &[HOST], Some(Err(401))),
+        ("GET", "/metrics", &[HOST, AUTH, cross], Some(Err(403))),
+        ("POST", "/metrics", &[HOST, AUTH], Some(Err(405))),
+        ("POST", "/metrics", &[HOST], Some(Err(401))),
+        ("GET", "/metrics/", &[HOST, AUTH], None),
+        ("GET", "/metricsx", &[HOST, AUTH], None),
+        ("GET", "metrics", &[HOST, AUTH], None),
+        ("GET", "/sandboxes/local/exec", &[HOST, AUTH], None),
+    ] {
+        assert_eq!(keyed(method, target, headers), expected, "{method} {target} {headers:?}");
+    }
+    assert_eq!(page("GET", "/metrics", &[HOST], Access::Open), Some(Ok(())));
+    assert_eq!(page("GET", "/metrics", &[HOST, cross], Access::Open), Some(Err(403)));
+    // Who has no such page knows no such route.
+    assert_eq!(ask("GET", "/metrics", &[]).unwrap_err().status, 404);
+}
+
+#[test]
 fn the_order_of_checks() {
     // rule: EXEC-33
     let path = "/sandboxes/a.b/exec";

@@ -9,7 +9,9 @@ mod channel;
 mod exec;
 mod head;
 mod json;
+mod line;
 mod memory;
+mod signed;
 mod socket;
 
 use core::fmt::{self, Display, Write};
@@ -36,6 +38,8 @@ extern "C" fn _start() -> ! {
         json::run();
         exec::run();
         head::run();
+        line::run();
+        signed::run();
         socket::run();
         channel::run();
         planted();
