@@ -11,15 +11,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
-use triwire_std::server::{Keys, Server};
+use triwire_std::server::{Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
 use crate::cli::{LogFormat, ServeArgs};
-use crate::config::file::Tls;
+use crate::config::file::{MetricsPage, Tls};
 use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
 use crate::failure::{Failure, Outcome};
 use crate::keys::{self, KeyFile};
+use crate::metrics;
 use crate::terminal::Paint;
 
 /// How often key files are looked at.
@@ -73,6 +74,14 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         let tls = ServerTls::from_files(cert, key)
             .map_err(|error| Failure::new(format!("{}: tls: {error}", tls.origin)))?;
         builder = builder.tls(tls);
+    }
+    let access = match settings.metrics.value {
+        MetricsPage::Keyed => Some(MetricsAccess::Keyed),
+        MetricsPage::Open => Some(MetricsAccess::Open),
+        MetricsPage::Off => None,
+    };
+    if let Some(access) = access {
+        builder = builder.metrics(access, metrics::CONTENT_TYPE, metrics::render);
     }
     for sandbox in &settings.sandboxes {
         let made_by_us = sandbox.origin == Origin::Default;
