@@ -52,7 +52,10 @@ impl Board {
         let folder = tempfile::tempdir().unwrap();
         let monitor = folder.path().join("monitor");
         let mut child = Command::new("qemu-system-arm")
-            .args(["-machine", machine, "-display", "none", "-serial", serial, "-monitor"])
+            .args([
+                "-machine", machine, "-display", "none", "-serial", serial, "-monitor", "none",
+                "-qmp",
+            ])
             .arg(format!("unix:{},server=on,wait=off", monitor.display()))
             .args(["-kernel", &image])
             .stdin(Stdio::null())
@@ -79,17 +82,11 @@ impl Board {
     /// Resets the processor, as its button does.
     pub(crate) fn reset(&self) {
         let mut monitor = UnixStream::connect(&self.monitor).unwrap();
-        monitor.write_all(b"system_reset\n").unwrap();
-        // Its answer says that it was read.
+        let commands = [r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"system_reset"}"#];
+        monitor.write_all(commands.concat().as_bytes()).unwrap();
         monitor.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let (mut said, mut room) = (Vec::new(), [0; 256]);
-        while !String::from_utf8_lossy(&said).contains("system_reset\r\n(qemu)") {
-            let count = monitor.read(&mut room).expect("the monitor answers");
-            said.extend_from_slice(&room[..count]);
-            if count == 0 {
-                break;
-            }
-        }
+        let lines = BufReader::new(monitor).lines().map(|line| line.expect("an answer"));
+        assert_eq!(lines.filter(|line| line.contains(r#""return""#)).take(2).count(), 2);
     }
 
     /// Pulls the plug.
@@ -131,6 +128,19 @@ impl Desk {
         symlink(device, folder.path().join("tty")).unwrap();
         let gateway = serve(folder.path());
         Self { folder, gateway }
+    }
+
+    /// The same, once the device is on the line. QEMU looks only once a second whether somebody has
+    /// opened its pty; until then it hears nothing, and asks again for what it was answered.
+    pub(crate) fn on_line(device: &Path) -> Self {
+        let desk = Self::at(device);
+        desk.wait();
+        desk
+    }
+
+    /// Waits until the device answers.
+    pub(crate) fn wait(&self) {
+        until(|| self.exec(&["echo"]).status.success());
     }
 
     /// Plugs another device in.
@@ -196,6 +206,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Ends the client, not the command.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.end();
+    }
+
     /// Waits for its end: the exit code and what it said.
     pub(crate) fn end(self) -> (Option<i32>, String) {
         let output = self.child.wait_with_output().unwrap();
@@ -251,12 +267,16 @@ impl Wire {
 /// Bytes that a line of 115 200 baud carries in a second.
 pub(crate) const BYTES_PER_S: u64 = 11_520;
 
+/// How far the line may be behind its own speed.
+const SLACK: Duration = Duration::from_millis(5);
+
 fn carry(mut from: impl Read, mut to: impl Write, carried: &AtomicU64) {
     let mut room = [0; 16];
     let mut free = Instant::now();
     while let Ok(count @ 1..) = from.read(&mut room) {
         let takes = Duration::from_micros(count as u64 * 1_000_000 / BYTES_PER_S);
-        free = free.max(Instant::now()) + takes;
+        // What a sleep was too long by is made up for.
+        free = free.max(Instant::now() - SLACK) + takes;
         std::thread::sleep(free.saturating_duration_since(Instant::now()));
         if to.write_all(&room[..count]).is_err() {
             return;
