@@ -16,6 +16,11 @@
 //! | one-shot, hijack | at once; on the hijack with more than 256 KiB and a full receive window of unread input, when the command next writes, or at its deadline |
 //! | WebSocket | at once; with a full receive window of unread input, once a ping was written, every 20 s |
 //!
+//! With the feature `tls` a server may speak TLS, and beyond loopback it listens only where keys
+//! and output do not cross the network in clear: [`Exposure`] judges that. What it does is counted
+//! in [`Metrics`], by names of its own, and told to `tracing` in a span of each session; neither
+//! ever shows what was run.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use triwire::exec::head::KeyDigest;
