@@ -197,3 +197,14 @@ fn a_port_that_is_missing_or_in_use_says_what_to_do() {
     drop(first);
     until(|| stdout(&second.exec(&["echo", "mine"])) == "mine\n");
 }
+
+#[test]
+#[ignore = "needs firmware; run tests/run device"]
+fn the_demo_shows_the_firmware() {
+    let image = std::env::var("TRIWIRE_FIRMWARE").unwrap();
+    let output =
+        support::triwire().args(["demo", "--json", "--firmware", &image]).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stdout(&output));
+    assert!(stdout(&output).contains("\"firmware\":\"shown\""));
+    assert_eq!(stdout(&output).matches("\"transport\":\"serial\"").count(), 3);
+}
