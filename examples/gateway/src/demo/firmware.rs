@@ -1,5 +1,6 @@
 //! The demo's device: the firmware of `examples/firmware` in QEMU, at its serial port.
 
+use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -27,6 +28,9 @@ const FILE: usize = 16 * 1024;
 pub(super) struct Board {
     child: Child,
     port: PathBuf,
+    /// While somebody has the port open, QEMU hears what is written to it. A device that asks for
+    /// the line and hears no answer begins anew each time.
+    _open: Option<File>,
 }
 
 impl Board {
@@ -59,9 +63,10 @@ impl Board {
             let _ = BufReader::new(stdout).read_line(&mut said);
         }
         let port = said.split_whitespace().map(PathBuf::from).find(|word| word.starts_with("/dev"));
-        let mut board = Self { child, port: PathBuf::new() };
+        let mut board = Self { child, port: PathBuf::new(), _open: None };
         board.port =
             port.ok_or_else(|| format!("{QEMU} named no serial port; try another version"))?;
+        board._open = OpenOptions::new().read(true).write(true).open(&board.port).ok();
         Ok(board)
     }
 

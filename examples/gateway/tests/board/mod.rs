@@ -17,6 +17,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
 use tempfile::TempDir;
+use triwire::line::{Event, Line, Packet, Reset, Role, Slot};
+use triwire::time::{Instant as Moment, UnixMillis};
 
 use super::support::{Gateway, feed, triwire};
 
@@ -30,6 +32,7 @@ pub(crate) struct Board {
     monitor: PathBuf,
     /// What the serial port is for the host: a pty, or the socket it was told to be.
     pub(crate) port: PathBuf,
+    _cable: Option<fs::File>,
     _folder: TempDir,
 }
 
@@ -76,7 +79,8 @@ impl Board {
                 words.map(PathBuf::from).find(|word| word.starts_with("/dev")).expect("a pty")
             }
         };
-        Self { child, monitor, port, _folder: folder }
+        let cable = socket.is_none().then(|| plugged(&port));
+        Self { child, monitor, port, _cable: cable, _folder: folder }
     }
 
     /// Resets the processor, as its button does.
@@ -100,6 +104,28 @@ impl Drop for Board {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Holds a pty open, and waits until the board hears what comes: QEMU looks only once a second
+/// whether somebody has opened it.
+fn plugged(pty: &Path) -> fs::File {
+    let mut cable = fs::OpenOptions::new().read(true).write(true).open(pty).unwrap();
+    let mut line = Line::new(Role::Gateway, 0, 1024, [Slot::EMPTY]);
+    let mut out = [0; 256];
+    let ask = line.write_due(Moment::ZERO, UnixMillis::default(), &mut out).unwrap().unwrap();
+    cable.write_all(ask).unwrap();
+    let (mut packet, mut room) = (Packet::new(), [0; 256]);
+    loop {
+        let count = cable.read(&mut room).unwrap();
+        let mut input = &room[..count];
+        while let Some(event) = line.feed(Moment::ZERO, &mut input, &mut packet) {
+            if matches!(event, Event::Reset { kind: Reset::Answered, .. }) {
+                return cable;
+            }
+            // It asked before it heard us: that ended our asking, not our wait.
+            line.link_down();
+        }
     }
 }
 
@@ -130,8 +156,7 @@ impl Desk {
         Self { folder, gateway }
     }
 
-    /// The same, once the device is on the line. QEMU looks only once a second whether somebody has
-    /// opened its pty; until then it hears nothing, and asks again for what it was answered.
+    /// The same, once the device is on the line.
     pub(crate) fn on_line(device: &Path) -> Self {
         let desk = Self::at(device);
         desk.wait();
