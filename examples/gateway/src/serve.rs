@@ -1,7 +1,7 @@
 //! `triwire serve`: the gateway, from settings to a listening socket and back.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -197,7 +197,13 @@ fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure>
 }
 
 /// The line that reaches this gateway: what the client finds by itself is left out.
-fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
+fn exec_line(settings: &ServeSettings, mut address: SocketAddr) -> String {
+    // Every address is none that a client could name.
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
     let mut line = "triwire exec".to_owned();
     if settings.tls.is_some() || address.to_string() != crate::cli::DEFAULT_LISTEN {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };

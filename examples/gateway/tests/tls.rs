@@ -96,6 +96,8 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
         (format!("behind_proxy = true\n{plain}"), everywhere.to_vec()),
     ] {
         let gateway = Gateway::of(&mut serve(folder.path(), &config, &flags));
+        // What it says to try is an address that a client can name.
+        assert!(gateway.said.contains("://127.0.0.1:"), "{}", gateway.said);
         assert_eq!(gateway.stop("-TERM"), Some(0), "{config}");
     }
 }
