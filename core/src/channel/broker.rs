@@ -437,11 +437,13 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Broker<S> {
         Some(Settled { call, refusal: self.peer.closed(), at: now })
     }
 
-    /// Gives a call up: nobody waits for it, and an answer that comes is ignored. Reports whether
-    /// it was in flight.
+    /// Gives a call up: its slot is free, no outcome of it is told any more, and an answer that
+    /// comes is ignored.
     // rule: CHAN-28
-    pub fn cancel(&mut self, call: CallKey) -> bool {
-        self.slot(call).is_some() && self.queue.remove(self.slots.as_mut(), call.slot).is_some()
+    pub fn cancel(&mut self, call: CallKey) {
+        if self.slot(call).is_some() {
+            self.queue.remove(self.slots.as_mut(), call.slot);
+        }
     }
 
     /// Returns the id under which a call travels.

@@ -42,7 +42,8 @@ use core::fmt;
 
 use super::admission::{self, Admissions, BudgetExhausted, CallError};
 use super::envelope::{
-    self, Answer, Call, DEFAULT_ID_SIZE, EnvelopeError, EnvelopeFault, MAX_MESSAGE, Outcome,
+    self, Answer, Call, DEFAULT_ID_SIZE, EnvelopeError, EnvelopeFault, MAX_MESSAGE, Members,
+    Outcome,
 };
 use super::queue::NONE;
 use super::refusal::Refusal;
@@ -55,6 +56,7 @@ use crate::json::{Text, Writer};
 pub struct Slot<const ID: usize = DEFAULT_ID_SIZE> {
     id: [u8; ID],
     len: usize,
+    hash: u32,
     /// Which use of the slot this is.
     generation: u32,
     state: State,
@@ -72,8 +74,15 @@ enum State {
 
 impl<const ID: usize> Slot<ID> {
     /// Room for a call, with none in it.
-    pub const EMPTY: Self =
-        Self { id: [0; ID], len: 0, generation: 0, state: State::Free, bucket: NONE, next: NONE };
+    pub const EMPTY: Self = Self {
+        id: [0; ID],
+        len: 0,
+        hash: 0,
+        generation: 0,
+        state: State::Free,
+        bucket: NONE,
+        next: NONE,
+    };
 
     fn id(&self) -> &[u8] {
         self.id.get(..self.len).unwrap_or_default()
@@ -286,7 +295,8 @@ where
             let fault = EnvelopeFault::TooLong { limit: self.limit };
             return Err(EnvelopeError { refusal: Refusal::MalformedCall, at: self.limit, fault });
         }
-        let members = envelope::read_call(message)?;
+        let mut members = Members::of_call();
+        members.read(message)?;
         let call = members.call(self.id_size);
         let Some(call_id) = members.id_to_answer(self.id_size) else {
             // An id that cannot be answered never makes a call.
@@ -308,8 +318,14 @@ where
             Ok(admitted) => admitted,
             Err(error) => return refuse(Reason::Call(error)),
         };
-        let bucket = self.bucket(call_id);
-        if self.runs(call_id, bucket) {
+        let mut room = [0; ID];
+        let id = match call_id.as_str() {
+            Some(id) => id,
+            // Its length was checked.
+            None => call_id.decode(&mut room).unwrap_or_default(),
+        };
+        let hash = hash(id.as_bytes());
+        if self.runs(id, hash) {
             return refuse(Reason::Duplicate);
         }
         if self.free == NONE {
@@ -318,27 +334,17 @@ where
         if let Err(exhausted) = self.admissions.charge(tool) {
             return refuse(Reason::Budget(exhausted));
         }
-        match self.start(call_id, bucket) {
+        match self.start(id, hash) {
             Some(ticket) => Ok(Received::Run(ticket, call)),
             None => refuse(Reason::TooMany),
         }
     }
 
-    /// The place whose list an id is in.
-    fn bucket(&self, id: Text<'_>) -> usize {
-        let count = self.slots.as_ref().len() as u64;
-        // FNV-1a; in proportion to the hash, so without a division.
-        let hash = id.chars().fold(0x811c_9dc5_u32, |hash, c| {
-            (hash ^ c.map_or(0, u32::from)).wrapping_mul(0x0100_0193)
-        });
-        (u64::from(hash ^ (hash >> 15)).wrapping_mul(count) >> 32) as usize
-    }
-
-    fn runs(&self, id: Text<'_>, bucket: usize) -> bool {
+    fn runs(&self, id: &str, hash: u32) -> bool {
         let slots = self.slots.as_ref();
-        let mut index = slots.get(bucket).map_or(NONE, |slot| slot.bucket);
+        let mut index = slots.get(bucket(slots, hash)).map_or(NONE, |slot| slot.bucket);
         while let Some(slot) = slots.get(index as usize) {
-            if core::str::from_utf8(slot.id()).is_ok_and(|running| id == running) {
+            if slot.hash == hash && slot.id() == id.as_bytes() {
                 return true;
             }
             index = slot.next;
@@ -346,12 +352,15 @@ where
         false
     }
 
-    fn start(&mut self, id: Text<'_>, bucket: usize) -> Option<Ticket> {
+    fn start(&mut self, id: &str, hash: u32) -> Option<Ticket> {
         let slots = self.slots.as_mut();
         let index = self.free;
+        let bucket = bucket(slots, hash);
         let first = slots.get(bucket)?.bucket;
         let slot = slots.get_mut(index as usize)?;
-        slot.len = id.decode(&mut slot.id).ok()?.len();
+        slot.id.get_mut(..id.len())?.copy_from_slice(id.as_bytes());
+        slot.len = id.len();
+        slot.hash = hash;
         slot.state = State::Running;
         self.free = slot.next;
         slot.next = first;
@@ -387,8 +396,7 @@ where
         };
         match (Answer { call_id, outcome }).write(out) {
             Ok(reply) => {
-                let bucket = self.bucket(call_id);
-                self.free(ticket.slot, bucket);
+                self.free(ticket.slot);
                 Ok(reply)
             }
             Err(OutTooSmall { needed }) => Err(AnswerError::OutTooSmall { ticket, needed }),
@@ -419,9 +427,10 @@ where
         self.threw(ticket, Refusal::ExecThrew.why(), out)
     }
 
-    fn free(&mut self, index: u32, bucket: usize) -> Option<()> {
+    fn free(&mut self, index: u32) -> Option<()> {
         let slots = self.slots.as_mut();
-        let behind = slots.get(index as usize)?.next;
+        let Slot { next: behind, hash, .. } = *slots.get(index as usize)?;
+        let bucket = bucket(slots, hash);
         let first = slots.get_mut(bucket)?;
         if first.bucket == index {
             first.bucket = behind;
@@ -458,6 +467,25 @@ where
             self.free = index as u32;
         }
     }
+}
+
+/// The place whose list an id of this hash is in: in proportion to it, so without a division.
+fn bucket<const ID: usize>(slots: &[Slot<ID>], hash: u32) -> usize {
+    (u64::from(hash).wrapping_mul(slots.len() as u64) >> 32) as usize
+}
+
+/// Mixes eight bytes at a time; good enough for lists that are bounded by the slots.
+fn hash(id: &[u8]) -> u32 {
+    let mix = |hash: u64, chunk: &[u8]| {
+        let mut word = [0; 8];
+        for (to, from) in word.iter_mut().zip(chunk) {
+            *to = *from;
+        }
+        let mixed = (hash ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ (mixed >> 32)
+    };
+    // The upper half decides where it goes.
+    (id.chunks(8).fold(id.len() as u64, mix).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32
 }
 
 impl<S, A, const ID: usize> fmt::Debug for Door<S, A, ID> {

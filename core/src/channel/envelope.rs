@@ -132,7 +132,9 @@ impl<'i> Call<'i> {
     /// # Cost
     /// Linear in the message.
     pub fn parse(message: &'i [u8], id_size: usize) -> Result<Self, EnvelopeError> {
-        read_call(message)?.call(id_size)
+        let mut members = Members::of_call();
+        members.read(message)?;
+        members.call(id_size)
     }
 
     /// Writes the call compact into `out`, all six members, and returns the part it takes.
@@ -141,13 +143,13 @@ impl<'i> Call<'i> {
     /// [`OutTooSmall`] with the bytes needed.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
         let mut writer = begin(self.call_id, out);
-        writer.name(Member::Tool.as_str());
+        writer.plain_name(Member::Tool.as_str());
         writer.string(self.tool);
-        writer.name(Member::DescriptorId.as_str());
+        writer.plain_name(Member::DescriptorId.as_str());
         writer.string(self.descriptor_id);
-        writer.name(Member::Args.as_str());
+        writer.plain_name(Member::Args.as_str());
         writer.raw(self.args.as_str());
-        writer.name(Member::BoundsEcho.as_str());
+        writer.plain_name(Member::BoundsEcho.as_str());
         writer.raw(self.bounds_echo.as_str());
         writer.end_object();
         writer.finish()
@@ -193,7 +195,9 @@ impl<'i> Answer<'i> {
     /// # Cost
     /// Linear in the message.
     pub fn parse(message: &'i [u8]) -> Result<Self, EnvelopeError> {
-        read(message, &ANSWER, Refusal::MalformedAnswer)?.answer()
+        let mut members = Members::new(&ANSWER, Refusal::MalformedAnswer);
+        members.read(message)?;
+        members.answer()
     }
 
     /// Writes the answer compact into `out` and returns the part it takes; half a surrogate pair in
@@ -205,9 +209,9 @@ impl<'i> Answer<'i> {
         match self.outcome {
             Outcome::Observed(observed) => {
                 let mut writer = begin(self.call_id, out);
-                writer.name(Member::Ok.as_str());
+                writer.plain_name(Member::Ok.as_str());
                 writer.boolean(true);
-                writer.name(Member::Observed.as_str());
+                writer.plain_name(Member::Observed.as_str());
                 writer.raw(observed.as_str());
                 writer.end_object();
                 writer.finish()
@@ -222,9 +226,9 @@ impl<'i> Answer<'i> {
 fn begin<'o>(call_id: Text<'_>, out: &'o mut [u8]) -> Writer<'o> {
     let mut writer = Writer::new(out);
     writer.begin_object();
-    writer.name(Member::V.as_str());
+    writer.plain_name(Member::V.as_str());
     writer.unsigned(VERSION);
-    writer.name(Member::CallId.as_str());
+    writer.plain_name(Member::CallId.as_str());
     writer.string(call_id);
     writer
 }
@@ -236,11 +240,11 @@ pub(super) fn write_refusal<'o>(
     why: impl FnOnce(&mut Writer<'o>),
 ) -> Result<&'o [u8], OutTooSmall> {
     let mut writer = begin(call_id, out);
-    writer.name(Member::Ok.as_str());
+    writer.plain_name(Member::Ok.as_str());
     writer.boolean(false);
-    writer.name(Member::Refused.as_str());
+    writer.plain_name(Member::Refused.as_str());
     writer.string(refused);
-    writer.name(Member::Why.as_str());
+    writer.plain_name(Member::Why.as_str());
     why(&mut writer);
     writer.end_object();
     writer.finish()
@@ -409,7 +413,8 @@ impl Token<'_> {
 
 /// The members of a whole envelope, not yet judged.
 pub(super) struct Members<'i> {
-    /// In the order of `CALL` or `ANSWER`.
+    names: &'static [Member; 6],
+    /// The values of `names`.
     values: [Value<'i>; 6],
     /// The first unknown or repeated member.
     fault: Option<(usize, EnvelopeFault)>,
@@ -419,70 +424,71 @@ pub(super) struct Members<'i> {
     end: usize,
 }
 
-pub(super) fn read_call(message: &[u8]) -> Result<Members<'_>, EnvelopeError> {
-    read(message, &CALL, Refusal::MalformedCall)
-}
-
-fn read<'i>(
-    message: &'i [u8],
-    names: &'static [Member; 6],
-    malformed: Refusal,
-) -> Result<Members<'i>, EnvelopeError> {
-    read_members(message, names, malformed).map_err(|error| EnvelopeError {
-        refusal: malformed,
-        at: error.at,
-        fault: EnvelopeFault::Json(error.fault),
-    })
-}
-
-fn read_members<'i>(
-    message: &'i [u8],
-    names: &'static [Member; 6],
-    malformed: Refusal,
-) -> Result<Members<'i>, json::Error> {
-    let mut values = [Value { at: message.len(), token: Token::Missing }; 6];
-    let mut seen = Seen::NONE;
-    let (mut fault, mut id_repeated, mut next) = (None, false, 0_usize);
-    let mut reader = Reader::new(message)?;
-    reader.begin_object()?;
-    loop {
-        let name_at = reader.at();
-        let Some(name) = reader.name()? else { break };
-        // Most peers write them in their order.
-        let is_it = |member: &Member| name == member.as_str();
-        let index = match names.get(next) {
-            Some(member) if is_it(member) => Some(next),
-            _ => names.iter().position(is_it),
-        };
-        let Some((index, member)) = index.and_then(|index| Some((index, names.get(index)?))) else {
-            fault = fault.or(Some((name_at, EnvelopeFault::Unknown)));
-            reader.value()?;
-            continue;
-        };
-        next = index.wrapping_add(1);
-        if !seen.mark(index) {
-            fault = fault.or(Some((name_at, EnvelopeFault::Repeated(*member))));
-            id_repeated |= *member == Member::CallId;
-            reader.value()?;
-            continue;
-        }
-        let at = reader.at();
-        let token = match reader.peek()? {
-            Type::String => Token::Text(reader.string()?),
-            Type::Number => Token::Number(reader.number()?),
-            Type::Boolean => Token::Boolean(reader.boolean()?),
-            _ => Token::Other(reader.value()?),
-        };
-        if let Some(value) = values.get_mut(index) {
-            *value = Value { at, token };
-        }
-    }
-    let end = reader.last();
-    reader.end()?;
-    Ok(Members { values, fault, id_repeated, malformed, end })
-}
-
 impl<'i> Members<'i> {
+    pub(super) const fn of_call() -> Self {
+        Self::new(&CALL, Refusal::MalformedCall)
+    }
+
+    const fn new(names: &'static [Member; 6], malformed: Refusal) -> Self {
+        let values = [Value { at: 0, token: Token::Missing }; 6];
+        Self { names, values, fault: None, id_repeated: false, malformed, end: 0 }
+    }
+
+    /// Reads the message, once.
+    pub(super) fn read(&mut self, message: &'i [u8]) -> Result<(), EnvelopeError> {
+        self.read_json(message).map_err(|error| EnvelopeError {
+            refusal: self.malformed,
+            at: error.at,
+            fault: EnvelopeFault::Json(error.fault),
+        })
+    }
+
+    fn read_json(&mut self, message: &'i [u8]) -> Result<(), json::Error> {
+        let (mut seen, mut next) = (Seen::NONE, 0_usize);
+        let mut reader = Reader::new(message)?;
+        reader.begin_object()?;
+        loop {
+            let name_at = reader.at();
+            let expected = self.names.get(next).map(|member| (next, *member));
+            let found = match expected {
+                Some((_, member)) if reader.pass_name(member.as_str()) => expected,
+                _ => match reader.name()? {
+                    Some(name) => self.find(name),
+                    None => break,
+                },
+            };
+            let Some((index, member)) = found else {
+                self.fault = self.fault.or(Some((name_at, EnvelopeFault::Unknown)));
+                reader.value()?;
+                continue;
+            };
+            next = index.wrapping_add(1);
+            if !seen.mark(index) {
+                self.fault = self.fault.or(Some((name_at, EnvelopeFault::Repeated(member))));
+                self.id_repeated |= member == Member::CallId;
+                reader.value()?;
+                continue;
+            }
+            let at = reader.at();
+            let token = match reader.peek()? {
+                Type::String => Token::Text(reader.string()?),
+                Type::Number => Token::Number(reader.number()?),
+                Type::Boolean => Token::Boolean(reader.boolean()?),
+                _ => Token::Other(reader.value()?),
+            };
+            if let Some(value) = self.values.get_mut(index) {
+                *value = Value { at, token };
+            }
+        }
+        self.end = reader.last();
+        reader.end()
+    }
+
+    fn find(&self, name: Text<'_>) -> Option<(usize, Member)> {
+        let mut names = self.names.iter().copied().enumerate();
+        names.find(|(_, member)| name == member.as_str())
+    }
+
     fn error(&self, refusal: Refusal, at: usize, fault: EnvelopeFault) -> EnvelopeError {
         EnvelopeError { refusal, at, fault }
     }
@@ -491,7 +497,7 @@ impl<'i> Members<'i> {
         &self,
         refusal: Refusal,
         member: Member,
-        value: Value<'i>,
+        value: &Value<'i>,
         expected: Type,
     ) -> EnvelopeError {
         match value.token.kind() {
@@ -507,7 +513,7 @@ impl<'i> Members<'i> {
         &self,
         refusal: Refusal,
         member: Member,
-        value: Value<'i>,
+        value: &Value<'i>,
     ) -> Result<Text<'i>, EnvelopeError> {
         match value.token {
             Token::Text(text) => Ok(text),
@@ -519,7 +525,7 @@ impl<'i> Members<'i> {
         &self,
         refusal: Refusal,
         member: Member,
-        value: Value<'i>,
+        value: &Value<'i>,
     ) -> Result<Text<'i>, EnvelopeError> {
         let text = self.text(refusal, member, value)?;
         if text.is_empty() {
@@ -532,7 +538,7 @@ impl<'i> Members<'i> {
         &self,
         refusal: Refusal,
         member: Member,
-        value: Value<'i>,
+        value: &Value<'i>,
     ) -> Result<Object<'i>, EnvelopeError> {
         match value.token {
             Token::Other(raw) => Object::of(raw),
@@ -544,7 +550,7 @@ impl<'i> Members<'i> {
     /// Returns the id that a reply can carry: of at most `id_size` bytes, given once. Whatever else
     /// is wrong with the message.
     pub(super) fn id_to_answer(&self, id_size: usize) -> Option<Text<'i>> {
-        let [_, id, ..] = self.values;
+        let [_, id, ..] = &self.values;
         match id.token {
             Token::Text(text) if !self.id_repeated && id_fault(text, id_size).is_none() => {
                 Some(text)
@@ -561,7 +567,7 @@ impl<'i> Members<'i> {
             };
             return Err(self.error(refusal, at, fault));
         }
-        let [v, id, ..] = self.values;
+        let [v, id, ..] = &self.values;
         match v.token {
             Token::Number(number) if number.as_u64() == Some(VERSION) => {}
             Token::Number(_) => {
@@ -578,7 +584,7 @@ impl<'i> Members<'i> {
 
     pub(super) fn call(&self, id_size: usize) -> Result<Call<'i>, EnvelopeError> {
         let call_id = self.common(id_size)?;
-        let [_, _, tool, descriptor, args, bounds] = self.values;
+        let [_, _, tool, descriptor, args, bounds] = &self.values;
         let refusal = Refusal::UnattributedCall;
         let descriptor_id = self.full_text(refusal, Member::DescriptorId, descriptor)?;
         let tool = self.full_text(refusal, Member::Tool, tool)?;
@@ -593,8 +599,8 @@ impl<'i> Members<'i> {
     fn answer(&self) -> Result<Answer<'i>, EnvelopeError> {
         // An id that is longer than ours are is none of ours.
         let call_id = self.common(usize::MAX)?;
-        let [_, _, ok, observed, refused, why] = self.values;
-        let none = |member, value: Value<'i>| match value.token {
+        let [_, _, ok, observed, refused, why] = &self.values;
+        let none = |member, value: &Value<'i>| match value.token {
             Token::Missing => Ok(()),
             _ => Err(self.error(self.malformed, value.at, EnvelopeFault::OtherVariant(member))),
         };

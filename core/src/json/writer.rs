@@ -99,6 +99,15 @@ impl<'o> Writer<'o> {
         self.push(b"\"");
     }
 
+    /// Names the object's next member; no character of the name needs an escape.
+    #[cfg_attr(not(target_os = "none"), inline)]
+    pub(crate) fn plain_name(&mut self, name: &str) {
+        self.token(b"\"");
+        self.push(name.as_bytes());
+        self.push(b"\":");
+        self.needs_comma = false;
+    }
+
     /// Writes one string of several pieces.
     pub(crate) fn pieces(&mut self, pieces: &[&str]) {
         self.token(b"\"");

@@ -32,6 +32,7 @@ A config file:
   hosts = [\"gateway.example\"]             # Host names beyond this machine's own
   behind_proxy = false                    # true: a proxy before it speaks TLS to the clients
   key_file = \"keys\"                       # one key a line, at least 16 characters; # comments
+  metrics = \"keyed\"                       # GET /metrics: \"keyed\", \"open\" to all, or \"off\"
 
   [tls]                                   # needed beyond loopback, unless behind_proxy
   cert = \"cert.pem\"                       # the chain, the server's own first

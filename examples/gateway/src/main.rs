@@ -13,6 +13,7 @@ mod failure;
 mod inspect;
 mod keys;
 mod manual;
+mod metrics;
 mod serve;
 mod signing;
 mod terminal;

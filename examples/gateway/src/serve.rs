@@ -11,15 +11,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
-use triwire_std::server::{Keys, Server};
+use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
 use crate::cli::{LogFormat, ServeArgs};
-use crate::config::file::Tls;
+use crate::config::file::{MetricsPage, Tls};
 use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
 use crate::failure::{Failure, Outcome};
 use crate::keys::{self, KeyFile};
+use crate::metrics;
 use crate::terminal::Paint;
 
 /// How often key files are looked at.
@@ -27,19 +28,34 @@ const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Outcome {
     let settings = ServeSettings::resolve(&args.flags)?;
-    if args.insecure_no_auth && !settings.listen.value.ip().is_loopback() {
-        return Err(Failure::new(format!(
-            "--insecure-no-auth would let everybody who reaches {} run commands: \
-             listen on 127.0.0.1, or use a key",
-            settings.listen.value
-        )));
-    }
+    let exposure = Exposure {
+        address: settings.listen.value,
+        has_keys: !args.insecure_no_auth,
+        has_tls: settings.tls.is_some(),
+        behind_proxy: settings.behind_proxy.value,
+    };
+    exposure.judge().map_err(exposed)?;
     log(args)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("no threads to serve with: {error}")))?
         .block_on(serve(args, &settings))
+}
+
+/// Says what to do, in words of this tool.
+fn exposed(exposed: Exposed) -> Failure {
+    Failure::new(match exposed {
+        Exposed::WithoutKeys { address } => format!(
+            "--insecure-no-auth would let everybody who reaches {address} run commands: \
+             listen on 127.0.0.1, or use a key"
+        ),
+        Exposed::WithoutTls { address } => format!(
+            "on {address} keys and output would cross the network in clear: add [tls] with cert \
+             and key to the config, listen on 127.0.0.1, or say --behind-proxy when a proxy \
+             before it speaks TLS"
+        ),
+    })
 }
 
 fn log(args: &ServeArgs) -> Result<(), Failure> {
@@ -73,6 +89,14 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         let tls = ServerTls::from_files(cert, key)
             .map_err(|error| Failure::new(format!("{}: tls: {error}", tls.origin)))?;
         builder = builder.tls(tls);
+    }
+    let access = match settings.metrics.value {
+        MetricsPage::Keyed => Some(MetricsAccess::Keyed),
+        MetricsPage::Open => Some(MetricsAccess::Open),
+        MetricsPage::Off => None,
+    };
+    if let Some(access) = access {
+        builder = builder.metrics(access, metrics::CONTENT_TYPE, metrics::render);
     }
     for sandbox in &settings.sandboxes {
         let made_by_us = sandbox.origin == Origin::Default;

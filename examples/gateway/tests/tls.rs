@@ -83,7 +83,12 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
     let everywhere = ["--listen", "0.0.0.0:0"];
     let output = serve(folder.path(), &plain, &everywhere).output().unwrap();
     assert_eq!(output.status.code(), OURS);
-    assert!(stderr(&output).contains("in clear"), "{}", stderr(&output));
+    for word in ["in clear", "[tls]", "--behind-proxy"] {
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+    // It is refused before anything is said or made.
+    assert_eq!(stdout(&output), "");
+    assert!(!folder.path().join("state").exists());
 
     for (config, flags) in [
         (CONFIG.to_owned(), everywhere.to_vec()),

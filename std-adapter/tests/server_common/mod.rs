@@ -26,7 +26,7 @@ use triwire_std::guest::{
     Guest, Lost, Output, ProcessGuest, Running, Starting, StdinGone, Unreachable,
 };
 use triwire_std::record::{ExecRequest, ExecResult};
-use triwire_std::server::{Keys, Server};
+use triwire_std::server::{Builder, Keys, Server};
 
 pub const KEY: &str = "secret";
 
@@ -37,6 +37,7 @@ pub async fn within<T>(future: impl Future<Output = T>) -> T {
 
 /// A server that runs until it is stopped.
 pub struct Gateway {
+    pub server: Server,
     pub address: SocketAddr,
     pub keys: Keys,
     stop: oneshot::Sender<()>,
@@ -45,16 +46,21 @@ pub struct Gateway {
 
 impl Gateway {
     pub async fn start(guest: Arc<dyn Guest>) -> Self {
+        Self::of(Server::builder().sandbox("local", guest)).await
+    }
+
+    pub async fn of(builder: Builder) -> Self {
         let keys = Keys::new([KeyDigest::of(KEY.as_bytes())]);
-        let server = Server::builder().sandbox("local", guest).keys(keys.clone()).build().unwrap();
+        let server = builder.keys(keys.clone()).build().unwrap();
+        let shared = server.clone();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let serving =
             tokio::spawn(
-                async move { server.serve(listener, async { drop(stopped.await) }).await },
+                async move { shared.serve(listener, async { drop(stopped.await) }).await },
             );
-        Self { address, keys, stop, serving }
+        Self { server, address, keys, stop, serving }
     }
 
     pub async fn connect(&self) -> TcpStream {

@@ -6,6 +6,7 @@
 
 pub mod body;
 pub mod buffer;
+pub mod channel;
 pub mod check;
 pub mod cuts;
 pub mod frames;

@@ -6,6 +6,7 @@
 //! key_file = "keys"          # or key_files = ["keys", "more-keys"]
 //!
 //! behind_proxy = false
+//! metrics = "keyed"          # or "open", "off"
 //!
 //! [tls]
 //! cert = "cert.pem"
@@ -49,7 +50,31 @@ pub(crate) struct File {
     pub(crate) key_files: Vec<Located<PathBuf>>,
     pub(crate) tls: Option<Located<Tls>>,
     pub(crate) behind_proxy: Option<Located<bool>>,
+    pub(crate) metrics: Option<Located<MetricsPage>>,
     pub(crate) sandboxes: Vec<Located<Sandbox>>,
+}
+
+/// Who may read `GET /metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum MetricsPage {
+    /// Whoever has a key.
+    #[default]
+    Keyed,
+    /// Whoever reaches the gateway.
+    Open,
+    /// Nobody: there is no such page.
+    Off,
+}
+
+impl MetricsPage {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Keyed => "keyed",
+            Self::Open => "open",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// The files that TLS is spoken with.
@@ -72,6 +97,7 @@ struct Tables {
     key_files: Vec<Spanned<PathBuf>>,
     tls: Option<Spanned<Tls>>,
     behind_proxy: Option<Spanned<bool>>,
+    metrics: Option<Spanned<MetricsPage>>,
     #[serde(default)]
     sandboxes: BTreeMap<Spanned<String>, Table>,
 }
@@ -97,6 +123,7 @@ impl File {
         let mut file = Self { path: path.to_owned(), ..Self::default() };
         file.listen = tables.listen.map(|listen| locate(text, listen));
         file.behind_proxy = tables.behind_proxy.map(|behind| locate(text, behind));
+        file.metrics = tables.metrics.map(|metrics| locate(text, metrics));
         file.tls = tables.tls.map(|tls| {
             let mut tls = locate(text, tls);
             tls.value.cert = beside(path, &tls.value.cert);
@@ -236,6 +263,10 @@ mod tests {
     #[test]
     fn faults_name_line_and_field() {
         let cases = [
+            (
+                "metrics = \"all\"\n",
+                "t.toml:1:11: metrics: unknown variant `all`, expected one of `keyed`, `open`, `off`",
+            ),
             ("listen = 5\n", "t.toml:1:10: listen: "),
             ("\nlisten = \"x\"\nport = 1\n", "t.toml:3:1: unknown field `port`"),
             ("hosts = [\"a\", 3]\n", "t.toml:1:15: hosts: "),

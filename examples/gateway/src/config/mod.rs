@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
-use file::{File, Tls};
+use file::{File, MetricsPage, Tls};
 use sandbox::{Place, Sandbox};
 
 /// Where a value comes from.
@@ -61,6 +61,7 @@ pub(crate) struct ServeSettings {
     pub(crate) key_files: Vec<Setting<PathBuf>>,
     pub(crate) tls: Option<Setting<Tls>>,
     pub(crate) behind_proxy: Setting<bool>,
+    pub(crate) metrics: Setting<MetricsPage>,
     /// By name; never empty.
     pub(crate) sandboxes: Vec<Setting<Sandbox>>,
 }
@@ -112,6 +113,10 @@ impl ServeSettings {
             Some(behind) => Setting::new(behind.value, file.origin(behind)),
             None => Setting::new(false, Origin::Default),
         };
+        let metrics = file.metrics.as_ref().map_or_else(
+            || Setting::new(MetricsPage::default(), Origin::Default),
+            |metrics| Setting::new(metrics.value, file.origin(metrics)),
+        );
         let mut sandboxes: Vec<_> = file
             .sandboxes
             .iter()
@@ -131,6 +136,7 @@ impl ServeSettings {
             key_files,
             tls,
             behind_proxy,
+            metrics,
             sandboxes,
         })
     }

@@ -78,6 +78,8 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
         settings.behind_proxy.value.to_string(),
         origin("behind_proxy", &settings.behind_proxy.origin),
     );
+    let metrics = &settings.metrics;
+    row("serve.metrics", metrics.value.as_str().into(), metrics.origin.to_string());
     for sandbox in &settings.sandboxes {
         let from = sandbox.origin.to_string();
         let name = format!("serve.sandboxes.{}", sandbox.value.name);

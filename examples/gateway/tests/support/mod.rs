@@ -92,6 +92,12 @@ impl Gateway {
         command
     }
 
+    /// Ends it as a failure of the machine would.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     /// Asks it to stop, and answers its exit code.
     pub(crate) fn stop(mut self, signal: &str) -> Option<i32> {
         let pid = self.child.id().to_string();

@@ -104,7 +104,7 @@ fn broker() {
             },
             4 => done(broker.poll(now)),
             5 => done(call.map(|call| broker.send_failed(now, call))),
-            6 => done(call.map(|call| broker.cancel(call))),
+            6 => call.into_iter().for_each(|call| broker.cancel(call)),
             7 => call.into_iter().for_each(|call| shown(broker.call_id(call))),
             _ => break,
         }
