@@ -7,6 +7,7 @@ pub mod buffer;
 pub mod exec;
 pub mod json;
 pub mod line;
+pub mod tar;
 pub mod time;
 
 pub use buffer::OutTooSmall;
