@@ -14,6 +14,7 @@
 //! assert_eq!(deadline.saturating_since(asked), Duration::from_secs(5));
 //! ```
 
+use core::fmt;
 use core::time::Duration;
 
 /// A moment on a monotonic clock, in µs since a zero that the caller chooses.
@@ -91,6 +92,19 @@ impl UnixMillis {
         Self(self.0.saturating_add(millis))
     }
 }
+
+/// A device without a clock of its own was not told the time yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct ClockUnset;
+
+impl fmt::Display for ClockUnset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the wall clock is not set: nobody told the time since boot; wait for a reset of the line")
+    }
+}
+
+impl core::error::Error for ClockUnset {}
 
 #[cfg(test)]
 mod tests {

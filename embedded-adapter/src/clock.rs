@@ -2,13 +2,13 @@
 //! device's timer carries it on.
 //!
 //! ```
-//! use triwire::time::{Instant, UnixMillis};
-//! use triwire_embedded::clock::{Clock, Offer, Unset};
+//! use triwire::time::{ClockUnset, Instant, UnixMillis};
+//! use triwire_embedded::clock::{Clock, Offer};
 //!
 //! let mut clock = Clock::new();
 //! // `now` is what the device's timer counts; its zero is the boot.
 //! let mut now = Instant::from_millis(750);
-//! assert_eq!(clock.unix(now), Err(Unset));
+//! assert_eq!(clock.unix(now), Err(ClockUnset));
 //!
 //! // A line's reset packet brings the host's time; 0 when the host does not know it either.
 //! assert_eq!(clock.offer(now, UnixMillis::new(0)), Offer::Unknown);
@@ -21,9 +21,7 @@
 //! assert_eq!(later, Offer::Kept { apart_ms: 3 });
 //! ```
 
-use core::fmt;
-
-use triwire::time::{Instant, UnixMillis};
+use triwire::time::{ClockUnset, Instant, UnixMillis};
 
 /// A wall clock that has to be told the time, once.
 ///
@@ -50,19 +48,6 @@ pub enum Offer {
     },
 }
 
-/// The clock was not told the time yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub struct Unset;
-
-impl fmt::Display for Unset {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the wall clock is not set: no host told the time since boot; wait for one")
-    }
-}
-
-impl core::error::Error for Unset {}
-
 impl Clock {
     /// Makes a clock that does not know the time.
     #[must_use]
@@ -79,20 +64,28 @@ impl Clock {
         }
         match self.unix(now) {
             Ok(ours) => Offer::Kept { apart_ms: ours.abs_diff(unix) },
-            Err(Unset) => {
+            Err(ClockUnset) => {
                 self.told = Some((now, unix));
                 Offer::Taken
             }
         }
     }
 
+    /// Returns the time that was told, which stays the same until the next boot.
+    ///
+    /// # Errors
+    /// [`ClockUnset`] until an [`offer`](Self::offer) was taken.
+    pub fn told(&self) -> Result<UnixMillis, ClockUnset> {
+        self.told.map(|(_, unix)| unix).ok_or(ClockUnset)
+    }
+
     /// Returns the wall-clock time at `now`. It never runs behind the time that was told, and a
     /// part of a ms is not counted.
     ///
     /// # Errors
-    /// [`Unset`] until an [`offer`](Self::offer) was taken.
-    pub fn unix(&self, now: Instant) -> Result<UnixMillis, Unset> {
-        let (at, unix) = self.told.ok_or(Unset)?;
+    /// [`ClockUnset`] until an [`offer`](Self::offer) was taken.
+    pub fn unix(&self, now: Instant) -> Result<UnixMillis, ClockUnset> {
+        let (at, unix) = self.told.ok_or(ClockUnset)?;
         // A counter of µs holds fewer ms than a u64.
         let since = now.saturating_since(at).as_millis() as u64;
         Ok(unix.saturating_add(since))
@@ -111,7 +104,7 @@ mod tests {
     fn the_first_time_known_counts() {
         let mut clock = Clock::new();
         assert_eq!(clock.offer(ms(1), UnixMillis::new(0)), Offer::Unknown);
-        assert_eq!(clock.unix(ms(2)), Err(Unset));
+        assert_eq!(clock.unix(ms(2)), Err(ClockUnset));
         assert_eq!(clock.offer(ms(2), UnixMillis::new(5_000)), Offer::Taken);
         assert_eq!(clock.offer(ms(3), UnixMillis::new(0)), Offer::Unknown);
         assert_eq!(clock.offer(ms(12), UnixMillis::new(9)), Offer::Kept { apart_ms: 5_001 });

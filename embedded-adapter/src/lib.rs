@@ -7,3 +7,4 @@ pub mod asynch;
 pub mod blocking;
 pub mod clock;
 mod link;
+pub mod signed;

@@ -11,11 +11,17 @@ mod exchange;
 #[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
+#[cfg(feature = "tokio")]
+pub mod nonces;
 pub mod record;
 #[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
 mod secret;
 #[cfg(feature = "server")]
 pub mod server;
+#[cfg(any(feature = "client", feature = "server"))]
+pub mod signed;
+#[cfg(all(feature = "tls", any(feature = "client", feature = "server")))]
+pub mod tls;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 

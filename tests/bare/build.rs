@@ -7,7 +7,19 @@ fn main() {
     fs::copy("memory.x", out.join("memory.x")).expect("memory.x stands beside this file");
     println!("cargo:rerun-if-changed=memory.x");
     println!("cargo:rustc-link-search={}", out.display());
-    for program in ["empty", "frames", "session", "guest", "guest-keys", "client", "together"] {
+    let programs = [
+        "empty",
+        "frames",
+        "session",
+        "guest",
+        "guest-words",
+        "guest-keys",
+        "client",
+        "together",
+        "line",
+        "verify",
+    ];
+    for program in programs {
         println!("cargo:rustc-link-arg-bin=size-{program}=-Tlink.x");
         println!("cargo:rustc-link-arg-bin=size-{program}=--nmagic");
     }

@@ -23,6 +23,8 @@
 
 use core::fmt::{self, Write as _};
 
+use crate::words;
+
 /// Bytes of chunk extensions and trailers that a body may have in all.
 pub const MAX_SKIPPED: u32 = 16_384;
 
@@ -93,22 +95,35 @@ impl fmt::Display for BodyFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated { missing } => {
-                write!(f, "the connection ended {missing} bytes before the body did")
+                words::number(f, "the connection ended ", *missing, " bytes before the body did")
             }
             Self::NoLastChunk => f.write_str("the connection ended before the last chunk"),
-            Self::ChunkSize { found } => {
-                write!(f, "expected a chunk's size in hex, found byte 0x{found:02x}")
-            }
+            Self::ChunkSize { found } => words::hex(
+                f,
+                "expected a chunk's size in hex, found byte 0x",
+                (*found).into(),
+                2,
+                b'a',
+            ),
             Self::ChunkTooLarge => {
-                write!(f, "a chunk's size has more than {MAX_SIZE_DIGITS} digits")
+                words::number(f, "a chunk's size has more than ", MAX_SIZE_DIGITS.into(), " digits")
             }
-            Self::LineEnd { found } => {
-                write!(f, "expected CR LF at a chunk's end, found byte 0x{found:02x}")
+            Self::LineEnd { found } => words::hex(
+                f,
+                "expected CR LF at a chunk's end, found byte 0x",
+                (*found).into(),
+                2,
+                b'a',
+            ),
+            Self::SkippedTooLong => words::number(
+                f,
+                "chunk extensions and trailers have more than ",
+                MAX_SKIPPED.into(),
+                " bytes",
+            ),
+            Self::TooLarge { limit } => {
+                words::number(f, "the body has more than ", *limit, " bytes")
             }
-            Self::SkippedTooLong => {
-                write!(f, "chunk extensions and trailers have more than {MAX_SKIPPED} bytes")
-            }
-            Self::TooLarge { limit } => write!(f, "the body has more than {limit} bytes"),
         }
     }
 }

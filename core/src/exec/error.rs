@@ -2,6 +2,7 @@ use core::fmt;
 
 use super::frame::{HEADER_SIZE, Kind, MAX_PAYLOAD_SIZE};
 use super::result::ResultError;
+use crate::words;
 
 /// A stream of frames that breaks the contract, and where.
 ///
@@ -77,32 +78,42 @@ impl ExecError {
 impl fmt::Display for ExecError {
     /// Writes the code, the offset, and what was expected: `oversize at byte 8: …`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at byte {}: ", self.code(), self.at)?;
+        f.write_str(self.code())?;
+        words::number(f, " at byte ", self.at, ": ")?;
         match self.fault {
-            Fault::UnknownType { found } => {
-                write!(f, "expected a frame type from 1 to 5, found {found}; is this a stream of frames?")
-            }
-            Fault::WrongDirection { kind } => {
-                write!(f, "a {kind} frame does not travel in this direction")
-            }
-            Fault::Oversize { len } => write!(
+            Fault::UnknownType { found } => words::number(
                 f,
-                "the header declares {len} bytes, a frame carries at most {MAX_PAYLOAD_SIZE}; the sender must cut it"
+                "expected a frame type from 1 to 5, found ",
+                found.into(),
+                "; is this a stream of frames?",
             ),
-            Fault::Truncated { missing } => {
-                write!(f, "the stream ended {missing} bytes before the end of a frame")
+            Fault::WrongDirection { kind } => {
+                words::texts(f, &["a ", kind.as_str(), " frame does not travel in this direction"])
             }
+            Fault::Oversize { len } => {
+                words::number(f, "the header declares ", len.into(), " bytes, a frame carries at")?;
+                words::number(f, " most ", MAX_PAYLOAD_SIZE as u64, "; the sender must cut it")
+            }
+            Fault::Truncated { missing } => words::number(
+                f,
+                "the stream ended ",
+                missing.into(),
+                " bytes before the end of a frame",
+            ),
             Fault::MissingExit => {
                 f.write_str("the stream ended without an exit frame: the command was lost, its outcome is unknown")
             }
             Fault::AfterExit => f.write_str("the exit frame must be the last"),
             Fault::AfterStdinClose => f.write_str("no stdin may follow stdin_close"),
-            Fault::ExitUnreadable(error) => write!(f, "the exit frame holds no result: {error}"),
-            Fault::ExitTooLarge { room } => write!(
-                f,
-                "the result is larger than the {room} bytes of storage given for it; {} hold any",
-                MAX_PAYLOAD_SIZE
-            ),
+            Fault::ExitUnreadable(error) => {
+                f.write_str("the exit frame holds no result: ")?;
+                error.fmt(f)
+            }
+            Fault::ExitTooLarge { room } => {
+                words::number(f, "the result is larger than the ", room as u64, " bytes of")?;
+                f.write_str(" storage given for it; ")?;
+                words::number(f, "", MAX_PAYLOAD_SIZE as u64, " hold any")
+            }
         }
     }
 }

@@ -215,6 +215,12 @@ impl Decoder {
         }
     }
 
+    /// Reports whether the next bytes go on with a payload of which a piece was answered.
+    #[must_use]
+    pub const fn is_in_payload(&self) -> bool {
+        self.stage == REST
+    }
+
     /// Takes bytes and answers the next piece, advancing `input` past what it used; `Ok(None)`
     /// when it used all and needs more.
     ///

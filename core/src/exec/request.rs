@@ -28,8 +28,8 @@
 
 use core::fmt;
 
-use crate::OutTooSmall;
 use crate::json::{self, Raw, Reader, Seen, Text, Type, Writer};
+use crate::{OutTooSmall, words};
 
 /// Most bytes of a request's body; more is answered 413, or closes a WebSocket with 1009.
 // rule: EXEC-18
@@ -121,14 +121,16 @@ impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fault {
             RequestFault::Json(fault) => {
-                return write!(f, "request: {}", json::Error { at: self.at, fault });
+                f.write_str("request: ")?;
+                return json::Error { at: self.at, fault }.fmt(f);
             }
             RequestFault::Repeated(member) => {
-                write!(f, "{}: the member came twice", member.as_str())
+                words::texts(f, &[member.as_str(), ": the member came twice"])
             }
-            RequestFault::WrongType { member, expected, found } => {
-                write!(f, "{}: expected {expected}, found {found}", member.as_str())
-            }
+            RequestFault::WrongType { member, expected, found } => words::texts(
+                f,
+                &[member.as_str(), ": expected ", expected.as_str(), ", found ", found.as_str()],
+            ),
             RequestFault::NoCmd => {
                 f.write_str("cmd: expected a list of strings, the member is missing")
             }
@@ -139,23 +141,26 @@ impl fmt::Display for RequestError {
                 f.write_str("cmd: expected a program, found an empty string")
             }
             RequestFault::Nul(member) => {
-                write!(f, "{}: a NUL character is not allowed", member.as_str())
+                words::texts(f, &[member.as_str(), ": a NUL character is not allowed"])
             }
             RequestFault::LoneSurrogate(member) => {
-                write!(f, "{}: half of a surrogate pair is no text", member.as_str())
+                words::texts(f, &[member.as_str(), ": half of a surrogate pair is no text"])
             }
             RequestFault::VariableName => f.write_str(
                 "env: expected a variable's name without =, found an empty one or one with =",
             ),
             RequestFault::RepeatedVariable => f.write_str("env: a variable came twice"),
             RequestFault::TooManyVariables => {
-                write!(f, "env: more than {MAX_ENV_VARIABLES} variables")
+                words::number(f, "env: more than ", MAX_ENV_VARIABLES as u64, " variables")
             }
-            RequestFault::Timeout => {
-                write!(f, "timeout_s: expected a whole number of seconds from 0 to {MAX_TIMEOUT_S}")
-            }
+            RequestFault::Timeout => words::number(
+                f,
+                "timeout_s: expected a whole number of seconds from 0 to ",
+                MAX_TIMEOUT_S.into(),
+                "",
+            ),
         }?;
-        write!(f, " (byte {})", self.at)
+        words::number(f, " (byte ", self.at as u64, ")")
     }
 }
 

@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 
 use super::session::Exit;
 use super::signal;
-use crate::OutTooSmall;
 use crate::json::{self, Reader, Seen, Text, Type, Writer};
+use crate::{OutTooSmall, words};
 
 /// How a command ended and what it used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -126,9 +126,12 @@ impl fmt::Display for ResultError {
         match self.fault {
             ResultFault::Json(fault) => json::Error { at: self.at, fault }.fmt(f),
             ResultFault::NoExitCode => f.write_str("the record has no exit_code"),
-            ResultFault::OutOfRange => {
-                write!(f, "expected a whole number in range at byte {} of the record", self.at)
-            }
+            ResultFault::OutOfRange => words::number(
+                f,
+                "expected a whole number in range at byte ",
+                self.at as u64,
+                " of the record",
+            ),
         }
     }
 }
@@ -194,9 +197,9 @@ impl<'i> ExecResult<'i> {
         if let Some(usage) = &self.usage {
             writer.name("usage");
             writer.begin_object();
-            for (name, value) in USAGE_MEMBERS.into_iter().zip(usage.values()) {
+            for (name, value) in USAGE_MEMBERS.iter().zip(&usage.values()) {
                 writer.name(name);
-                writer.unsigned(value);
+                writer.unsigned(*value);
             }
             writer.end_object();
         }

@@ -312,6 +312,13 @@ impl InputReader {
         self.decoder.finish().map_err(|error| self.fail(error))
     }
 
+    /// Reports whether the next bytes go on with a frame of which a piece was answered; when not,
+    /// the next [`Input::Stdin`] begins a frame.
+    #[must_use]
+    pub const fn is_in_payload(&self) -> bool {
+        self.decoder.is_in_payload()
+    }
+
     /// Reports whether the end of input was read.
     #[must_use]
     pub const fn is_closed(&self) -> bool {

@@ -47,11 +47,14 @@ mod writer;
 
 use core::fmt;
 
+use crate::words;
+
 pub use number::{ExponentTooLong, Number};
 pub use path::{Path, path};
 pub use reader::{Raw, Reader};
 pub use text::{Chars, DecodeError, LoneSurrogate, Text, js_trim, utf16_len};
 pub use writer::Writer;
+pub(crate) use writer::decimal;
 
 /// The most objects and arrays that may be open at once; one more is [`Fault::TooDeep`].
 pub const MAX_JSON_DEPTH: usize = 64;
@@ -68,7 +71,8 @@ pub struct Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "JSON at byte {}: {}", self.at, self.fault)
+        words::number(f, "JSON at byte ", self.at as u64, ": ")?;
+        self.fault.fmt(f)
     }
 }
 
@@ -128,17 +132,24 @@ impl fmt::Display for Fault {
             }
             Self::UnexpectedEnd => f.write_str("ends in the middle of a value; send it whole"),
             Self::Unexpected { expected, found } => {
-                write!(f, "expected {expected}, found ")?;
+                words::texts(f, &["expected ", expected.as_str(), ", found "])?;
                 match found {
-                    ' '..='~' => write!(f, "'{found}'"),
-                    _ => write!(f, "U+{:04X}", u32::from(*found)),
+                    ' '..='~' => {
+                        words::texts(f, &["'", found.encode_utf8(&mut [0; 4]), "'"])
+                    }
+                    _ => words::hex(f, "U+", u32::from(*found), 4, b'A'),
                 }
             }
             Self::TooDeep => {
-                write!(f, "more than {MAX_JSON_DEPTH} open objects and arrays; nest less")
+                words::number(
+                    f,
+                    "more than ",
+                    MAX_JSON_DEPTH as u64,
+                    " open objects and arrays; nest less",
+                )
             }
             Self::ControlCharacter { found } => {
-                write!(f, "control character in a string; write it as \\u{found:04x}")
+                words::hex(f, "control character in a string; write it as \\u", (*found).into(), 4, b'a')
             }
             Self::BadEscape => f.write_str(
                 "backslash without an escape; expected one of \" \\ / b f n r t or u and four hex digits",
@@ -149,7 +160,9 @@ impl fmt::Display for Fault {
             Self::TrailingBytes => {
                 f.write_str("more text behind the value; send one value in a message")
             }
-            Self::WrongType { expected, found } => write!(f, "expected {expected}, found {found}"),
+            Self::WrongType { expected, found } => {
+                words::texts(f, &["expected ", expected.as_str(), ", found ", found.as_str()])
+            }
             Self::Repeated => f.write_str("this member stands twice; send it once"),
             Self::OutOfStep => f.write_str("the reader was asked for what cannot stand here"),
         }
@@ -175,16 +188,22 @@ pub enum Expected {
     CommaOrArrayEnd,
 }
 
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Expected {
+    const fn as_str(self) -> &'static str {
+        match self {
             Self::Value => "a value",
             Self::Name => "a member's name in double quotes",
             Self::NameOrEnd => "a member's name in double quotes or '}'",
             Self::Colon => "':'",
             Self::CommaOrObjectEnd => "',' or '}'",
             Self::CommaOrArrayEnd => "',' or ']'",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -206,16 +225,22 @@ pub enum Type {
     Null,
 }
 
-impl fmt::Display for Type {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Type {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
             Self::Object => "an object",
             Self::Array => "an array",
             Self::String => "a string",
             Self::Number => "a number",
             Self::Boolean => "a boolean",
             Self::Null => "null",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 
@@ -231,9 +256,12 @@ impl fmt::Display for Type {
 pub struct Seen(u64);
 
 impl Seen {
+    /// None of them.
+    pub(crate) const NONE: Self = Self(0);
+
     /// Marks the member of this index; `false` when it was marked before. An index beyond 63
     /// counts as marked.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[must_use = "a repeated member is refused"]
     pub fn mark(&mut self, index: usize) -> bool {
         let bit = Self::bit(index);

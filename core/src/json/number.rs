@@ -36,7 +36,7 @@ impl<'i> Number<'i> {
 
     /// Returns the value when it is whole and in range, however it is written: `1e2` is 100, and
     /// `-0.0` is 0.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         // The common way to write one; fewer digits than would overflow.
@@ -48,7 +48,7 @@ impl<'i> Number<'i> {
     }
 
     /// Returns the value when it is whole and in range, however it is written.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         let decimal = Decimal::new(self.raw).ok()?;
@@ -99,34 +99,34 @@ impl core::error::Error for ExponentTooLong {}
 struct Decimal<'i> {
     is_negative: bool,
     /// Digits, and perhaps a point between them; empty for zero.
-    digits: &'i str,
+    digits: &'i [u8],
     point: i64,
 }
 
 impl<'i> Decimal<'i> {
     fn new(raw: &'i str) -> Result<Self, ExponentTooLong> {
-        let unsigned = raw.strip_prefix('-').unwrap_or(raw);
-        let (mantissa, exponent) = match unsigned.split_once(['e', 'E']) {
-            Some((mantissa, exponent)) => (mantissa, read_exponent(exponent)?),
-            None => (unsigned, 0),
-        };
-        let digits = mantissa.trim_matches(['0', '.']);
+        let (is_negative, unsigned) = sign(raw.as_bytes());
+        let (mantissa, exponent) = cut(unsigned, |byte| matches!(byte, b'e' | b'E'));
+        let exponent = read_exponent(exponent)?;
+        let mut digits = mantissa;
+        while let [b'0' | b'.', rest @ ..] | [rest @ .., b'0' | b'.'] = digits {
+            digits = rest;
+        }
         if digits.is_empty() {
             return Ok(Self { is_negative: false, digits, point: 0 });
         }
-        let (whole, fraction) = mantissa.split_once(['.']).unwrap_or((mantissa, ""));
-        let point = if whole == "0" {
-            let zeros = fraction.len().saturating_sub(fraction.trim_start_matches('0').len());
+        let (whole, fraction) = cut(mantissa, |byte| byte == b'.');
+        let point = if whole == b"0" {
+            let zeros = fraction.len().saturating_sub(without_zeros(fraction).len());
             0_i64.saturating_sub_unsigned(zeros as u64)
         } else {
             0_i64.saturating_add_unsigned(whole.len() as u64)
         };
-        let point = point.saturating_add(exponent);
-        Ok(Self { is_negative: raw.starts_with('-'), digits, point })
+        Ok(Self { is_negative, digits, point: point.saturating_add(exponent) })
     }
 
     fn digits(&self) -> impl Iterator<Item = u8> {
-        self.digits.bytes().filter(|byte| *byte != b'.')
+        self.digits.iter().copied().filter(|byte| *byte != b'.')
     }
 
     /// Returns the value without its sign, when it is whole and fits.
@@ -155,13 +155,38 @@ impl PartialEq for Decimal<'_> {
     }
 }
 
-fn read_exponent(text: &str) -> Result<i64, ExponentTooLong> {
-    let digits = text.trim_start_matches(['+', '-']).trim_start_matches('0');
+/// Reads what stands behind an `e`; nothing is 0.
+fn read_exponent(text: &[u8]) -> Result<i64, ExponentTooLong> {
+    let (is_negative, digits) = sign(text);
+    let digits = without_zeros(digits);
     if digits.len() > 9 {
         return Err(ExponentTooLong);
     }
-    let size = digits.bytes().fold(0, push_digit).cast_signed();
-    Ok(if text.starts_with('-') { size.wrapping_neg() } else { size })
+    let size = digits.iter().copied().fold(0, push_digit).cast_signed();
+    Ok(if is_negative { size.wrapping_neg() } else { size })
+}
+
+/// Takes a sign off; whether it is a minus.
+fn sign(text: &[u8]) -> (bool, &[u8]) {
+    match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        _ => (false, text),
+    }
+}
+
+fn without_zeros(mut digits: &[u8]) -> &[u8] {
+    while let [b'0', rest @ ..] = digits {
+        digits = rest;
+    }
+    digits
+}
+
+/// Splits at the first byte of a kind, which is dropped; without one, all stands before it.
+fn cut(text: &[u8], is: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
+    let at = text.iter().position(|byte| is(*byte)).unwrap_or(text.len());
+    let (before, from) = text.split_at_checked(at).unwrap_or((text, &[]));
+    (before, from.split_first().map_or(&[], |(_, after)| after))
 }
 
 /// Appends a digit; of at most 19 of them, so that nothing wraps.

@@ -64,7 +64,7 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`Fault::NotUtf8`] with the offset of the first bad byte, wherever it stands;
     /// [`Fault::ByteOrderMark`].
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn new(message: &'i [u8]) -> Result<Self, Error> {
         match str::from_utf8(message) {
             Ok(text) => Self::from_str(text),
@@ -76,7 +76,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::ByteOrderMark`].
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[expect(clippy::should_implement_trait, reason = "the trait cannot borrow from its input")]
     pub fn from_str(message: &'i str) -> Result<Self, Error> {
         if message.starts_with('\u{feff}') {
@@ -85,8 +85,35 @@ impl<'i> Reader<'i> {
         Ok(Self { text: message, at: 0, base: 0, open: 0, depth: 0, step: Step::Value })
     }
 
+    /// Reads a text that is one value, which may nest as it may inside of `outer` open levels.
+    pub(crate) fn only_value(text: &'i str, outer: usize) -> Result<Raw<'i>, Error> {
+        let mut reader = Self::from_str(text)?;
+        reader.depth = outer;
+        let value = reader.value()?;
+        reader.depth = 0;
+        reader.end()?;
+        Ok(value)
+    }
+
+    /// Starts at the value that stands at an offset of a checked text.
+    pub(crate) const fn at_value(text: &'i str, at: usize) -> Self {
+        Self { text, at, base: 0, open: 0, depth: 0, step: Step::Value }
+    }
+
+    /// Continues in an object or array of a checked text: at its first member or item, or behind
+    /// one that ends at `at`.
+    pub(crate) const fn inside(text: &'i str, at: usize, is_object: bool, is_first: bool) -> Self {
+        let step = if is_first { Step::First } else { Step::After };
+        Self { text, at, base: 0, open: is_object as u64, depth: 1, step }
+    }
+
+    /// Returns the offset behind the last token.
+    pub(crate) const fn last(&self) -> usize {
+        self.base.wrapping_add(self.at)
+    }
+
     /// Returns the offset of the next token in the message, past white space.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn at(&mut self) -> usize {
         self.at = self.past_space(self.at);
         self.base.wrapping_add(self.at)
@@ -96,7 +123,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::Unexpected`] or [`Fault::UnexpectedEnd`] when no value stands there.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn peek(&mut self) -> Result<Type, Error> {
         if self.step != Step::Value {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -117,7 +144,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; [`Fault::TooDeep`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn begin_object(&mut self) -> Result<(), Error> {
         self.expect(Type::Object)?;
         self.enter(1)
@@ -128,7 +155,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// The grammar's; the offset is that of the character that does not fit.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn name(&mut self) -> Result<Option<Text<'i>>, Error> {
         let Some(quote) = self.find_name()? else { return Ok(None) };
         let (name, end) = self.read_string(quote)?;
@@ -141,7 +168,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; [`Fault::TooDeep`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn begin_array(&mut self) -> Result<(), Error> {
         self.expect(Type::Array)?;
         self.enter(0)
@@ -152,7 +179,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// The grammar's; the offset is that of the character that does not fit.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn item(&mut self) -> Result<bool, Error> {
         if self.step == Step::Value || self.depth == 0 || self.open & 1 == 1 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -185,7 +212,7 @@ impl<'i> Reader<'i> {
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::ControlCharacter`], [`Fault::BadEscape`]; as
     /// [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn string(&mut self) -> Result<Text<'i>, Error> {
         self.expect(Type::String)?;
         let (text, end) = self.read_string(self.at)?;
@@ -197,7 +224,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`], [`Fault::BadNumber`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn number(&mut self) -> Result<Number<'i>, Error> {
         self.expect(Type::Number)?;
         let end = self.number_end(self.at)?;
@@ -210,7 +237,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn boolean(&mut self) -> Result<bool, Error> {
         self.expect(Type::Boolean)?;
         let is_true = self.byte(self.at) == Some(b't');
@@ -223,7 +250,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::WrongType`]; as [`peek`](Self::peek).
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn null(&mut self) -> Result<(), Error> {
         self.expect(Type::Null)?;
         let end = self.word_end(self.at, "null")?;
@@ -250,7 +277,7 @@ impl<'i> Reader<'i> {
     ///
     /// # Errors
     /// [`Fault::TrailingBytes`], with the offset of the first.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub fn end(self) -> Result<(), Error> {
         if self.step != Step::After || self.depth != 0 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -272,7 +299,8 @@ impl<'i> Reader<'i> {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_os = "none", inline(never))]
     fn past_space(&self, mut at: usize) -> usize {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.byte(at) {
             at = at.wrapping_add(1);
@@ -296,7 +324,7 @@ impl<'i> Reader<'i> {
         )
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn expect(&mut self, expected: Type) -> Result<(), Error> {
         let found = self.peek()?;
         if found == expected {
@@ -306,7 +334,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn enter(&mut self, bit: u64) -> Result<(), Error> {
         if self.depth >= MAX_JSON_DEPTH {
             return Err(self.error(self.at, Fault::TooDeep));
@@ -318,21 +346,21 @@ impl<'i> Reader<'i> {
         Ok(())
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn leave(&mut self, bracket: usize) {
         self.open >>= 1;
         self.depth = self.depth.wrapping_sub(1);
         self.done(bracket.wrapping_add(1));
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn done(&mut self, end: usize) {
         self.at = end;
         self.step = Step::After;
     }
 
     /// Finds the quote that opens the next member's name; leaves the object at its end.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn find_name(&mut self) -> Result<Option<usize>, Error> {
         if self.step == Step::Value || self.open & 1 == 0 {
             return Err(self.error(self.at, Fault::OutOfStep));
@@ -358,7 +386,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Reads the string whose opening quote stands at `quote`; returns the offset behind it too.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn read_string(&self, quote: usize) -> Result<(Text<'i>, usize), Error> {
         let (end, is_escaped) = self.string_end(quote)?;
         let raw = self.slice(quote.wrapping_add(1), end);
@@ -367,20 +395,20 @@ impl<'i> Reader<'i> {
     }
 
     /// Skips the name whose opening quote stands at `quote`, and its colon.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn skip_name(&mut self, quote: usize) -> Result<(), Error> {
         self.at = self.name_end(quote)?;
         self.step = Step::Value;
         Ok(())
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn name_end(&self, quote: usize) -> Result<usize, Error> {
         let (end, _) = self.string_end(quote)?;
         self.colon_end(end.wrapping_add(1))
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn colon_end(&self, at: usize) -> Result<usize, Error> {
         let colon = self.past_space(at);
         if self.byte(colon) == Some(b':') {
@@ -457,7 +485,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Finds the closing quote, and whether an escape stands before it.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn string_end(&self, quote: usize) -> Result<(usize, bool), Error> {
         let mut at = quote.wrapping_add(1);
         let mut is_escaped = false;
@@ -499,7 +527,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn number_end(&self, start: usize) -> Result<usize, Error> {
         let mut at = start;
         if self.byte(at) == Some(b'-') {
@@ -525,7 +553,7 @@ impl<'i> Reader<'i> {
     }
 
     /// Passes one digit or more.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn digits(&self, start: usize) -> Result<usize, Error> {
         let mut at = start;
         while let Some(b'0'..=b'9') = self.byte(at) {
@@ -540,7 +568,7 @@ impl<'i> Reader<'i> {
         }
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn word_end(&self, at: usize, word: &str) -> Result<usize, Error> {
         let rest = self.text.as_bytes().get(at..).unwrap_or_default();
         if rest.starts_with(word.as_bytes()) {
@@ -561,6 +589,11 @@ pub struct Raw<'i> {
 }
 
 impl<'i> Raw<'i> {
+    /// Takes a checked text that is one value.
+    pub(crate) const fn checked(text: &'i str) -> Self {
+        Self { text, at: 0 }
+    }
+
     /// Returns the value's text, without white space around it.
     #[inline]
     #[must_use]

@@ -191,7 +191,7 @@ impl<'i> Text<'i> {
     }
 
     /// Returns the index of the first name that this text equals.
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     #[must_use]
     pub fn index_in(&self, names: &[&str]) -> Option<usize> {
         match self.as_str() {
@@ -274,7 +274,7 @@ pub struct Chars<'i> {
 impl Iterator for Chars<'_> {
     type Item = Result<char, LoneSurrogate>;
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn next(&mut self) -> Option<Self::Item> {
         let mut plain = self.rest.chars();
         let first = plain.next()?;
@@ -308,18 +308,23 @@ impl Chars<'_> {
         if let Some(c) = char::from_u32(u32::from(unit)) {
             return Ok(c);
         }
-        let pair = unicode_escape(self.rest)
-            .and_then(|second| char::decode_utf16([unit, second]).next()?.ok());
-        if pair.is_some() {
-            self.rest = self.rest.get(6..).unwrap_or_default();
+        match (unit, unicode_escape(self.rest)) {
+            (0xd800..=0xdbff, Some(second @ 0xdc00..=0xdfff)) => {
+                self.rest = self.rest.get(6..).unwrap_or_default();
+                let bits = (u32::from(unit & 0x3ff) << 10) | u32::from(second & 0x3ff);
+                Ok(char::from_u32(bits.wrapping_add(0x1_0000)).unwrap_or_default())
+            }
+            _ => Err(LoneSurrogate(unit)),
         }
-        pair.ok_or(LoneSurrogate(unit))
     }
 }
 
 /// Reads the `\uXXXX` that `text` starts with.
 fn unicode_escape(text: &str) -> Option<u16> {
-    u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
+    let digits = text.as_bytes().strip_prefix(b"\\u")?.first_chunk::<4>()?;
+    digits
+        .iter()
+        .try_fold(0, |unit: u16, digit| Some((unit << 4) | char::from(*digit).to_digit(16)? as u16))
 }
 
 /// Bytes that one character takes when written.
@@ -405,19 +410,19 @@ fn is_js_space(c: char) -> bool {
 
 /// Counts the bytes before the first that a JSON string cannot hold as it is: a quote, a
 /// backslash, a control character.
-#[inline]
+#[cfg_attr(not(target_os = "none"), inline)]
 pub(super) fn special(bytes: &[u8]) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
-    const QUOTES: u64 = 0x2222_2222_2222_2222;
-    const BACKSLASHES: u64 = 0x5c5c_5c5c_5c5c_5c5c;
-    const SPACES: u64 = 0x2020_2020_2020_2020;
+    const ONES: usize = usize::MAX / 0xff;
+    const HIGHS: usize = ONES * 0x80;
+    const QUOTES: usize = ONES * 0x22;
+    const BACKSLASHES: usize = ONES * 0x5c;
+    const SPACES: usize = ONES * 0x20;
 
     let mut rest = bytes;
-    while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
+    while let Some((word, tail)) = rest.split_first_chunk() {
         // A byte's high bit is set where the byte is zero, or below a space. A borrow reaches
         // only bytes behind a hit, and the first hit is what counts.
-        let word = u64::from_le_bytes(*eight);
+        let word = usize::from_le_bytes(*word);
         let (quotes, backslashes) = (word ^ QUOTES, word ^ BACKSLASHES);
         let hits = (quotes.wrapping_sub(ONES) & !quotes)
             | (backslashes.wrapping_sub(ONES) & !backslashes)

@@ -129,6 +129,7 @@ impl Slot {
     }
 
     /// Returns the body of a credit.
+    #[inline(never)]
     const fn totals(&self) -> [u8; 10] {
         let sent = if self.lost { self.sent ^ NEVER } else { self.sent };
         let [a, b, c, d] = sent.to_be_bytes();
@@ -482,6 +483,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         any
     }
 
+    #[inline(never)]
     fn drop_packet(&mut self, now: Instant) {
         // rule: LINE-2
         self.broken = self.broken.saturating_add(1);

@@ -86,6 +86,7 @@ impl Packet {
     }
 
     /// Returns kind, stream and payload.
+    #[inline(never)]
     pub(super) fn body(&self) -> &[u8] {
         let end = usize::from(self.len).saturating_sub(CRC_SIZE);
         self.bytes.get(..end).unwrap_or_default()
@@ -103,14 +104,12 @@ pub(super) fn write<'o>(
     let too_small = OutTooSmall { needed };
     let out = out.get_mut(..needed).ok_or(too_small)?;
     let [_, plain @ .., last] = out else { return Err(too_small) };
-    let (head_out, tail) = plain.split_at_mut_checked(head.len()).ok_or(too_small)?;
-    let (rest_out, _) = tail.split_at_mut_checked(rest.len()).ok_or(too_small)?;
-    head_out.copy_from_slice(head);
-    rest_out.copy_from_slice(rest);
-    if let Some((body, check)) = plain.split_last_chunk_mut() {
-        *check = sum(body).to_be_bytes();
-    }
     *last = 0;
+    let Some((body, check)) = plain.split_last_chunk_mut() else { return Err(too_small) };
+    for (place, byte) in body.iter_mut().zip(head.iter().chain(rest)) {
+        *place = *byte;
+    }
+    *check = sum(body).to_be_bytes();
     // A packet is too short for a code byte in its middle: each zero becomes the distance to the
     // next where it stands.
     let mut state = EncoderState::default();

@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use triwire::exec::frame::Direction;
 use triwire::exec::request::MAX_TIMEOUT_S;
+use triwire::signed::SIGNATURE_WINDOW_SECONDS;
 
 /// Where a daemon listens and a client looks for it, when nothing else is said.
 pub(crate) const DEFAULT_LISTEN: &str = "127.0.0.1:7878";
@@ -29,7 +30,12 @@ Examples:
 A config file:
   listen = \"127.0.0.1:7878\"
   hosts = [\"gateway.example\"]             # Host names beyond this machine's own
+  behind_proxy = false                    # true: a proxy before it speaks TLS to the clients
   key_file = \"keys\"                       # one key a line, at least 16 characters; # comments
+
+  [tls]                                   # needed beyond loopback, unless behind_proxy
+  cert = \"cert.pem\"                       # the chain, the server's own first
+  key = \"key.pem\"
 
   [sandboxes.build]                       # processes of this machine: kind = \"process\"
   root = \"/srv/build\"
@@ -61,6 +67,7 @@ Examples:
   triwire exec -i local -- sha256sum < big.iso
   triwire exec --timeout 5 --env LANG=C --cwd /logs local -- ls -l
   triwire exec --url http://10.0.0.5:7878 --key-file key local -- hostname
+  triwire exec --url https://gateway.example --ca ca.pem --key-file key local -- hostname
   triwire exec --json local -- date
 
 The key comes from --key-file, TRIWIRE_KEY_FILE, TRIWIRE_KEY, or for a gateway on this machine from
@@ -96,6 +103,25 @@ A testee reads one request a line, {\"id\", \"op\", \"in\"}, and answers each wi
 
 Exit codes: 0 no case failed and at least one passed, 1 otherwise, 125 the cases could not be run.";
 
+const SIGN_EXAMPLES: &str = "\
+Examples:
+  triwire sign --key-id shop.1 --key-file key https://shop.example/assistant/tools body.json
+  triwire sign --key-id shop.1 --key-file key --explain -X GET 'https://a.example/conversations?session=1'
+  curl -H \"assistant-signature: $(triwire sign … URL body.json)\" --data-binary @body.json URL
+
+The secret comes from --key-file or the variable TRIWIRE_SIGNING_KEY, without the white space around
+it; never from the command line.";
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  triwire verify --key-file key --header 'v1 k=shop.1,t=…,n=…,s=…' https://shop.example/tools body.json
+  triwire verify --key-file key --header \"$HEADER\" --explain --now 1800000000 URL body.json
+
+No nonce is claimed: a receiver accepts the request once. --explain shows the eight lines, and where
+the signature is wrong, which line the sender wrote otherwise, if it is a common mistake.
+
+Exit codes: 0 the request is genuine and in time, 1 it is refused, 125 it could not be judged.";
+
 const CONFIG_EXAMPLES: &str = "\
 Examples:
   triwire config show
@@ -122,6 +148,12 @@ pub(crate) enum Command {
     /// Shows a recorded stream of frames, and what is wrong with it
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
+    /// Signs a request and prints the header's value
+    #[command(after_help = SIGN_EXAMPLES)]
+    Sign(SignArgs),
+    /// Judges a signed request as a receiver would, and says why
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArgs),
     /// Runs the conformance suite against an implementation
     #[command(after_help = CONFORM_EXAMPLES)]
     Conform(ConformArgs),
@@ -150,6 +182,8 @@ impl Command {
             Self::Inspect(args) => args.json,
             Self::Config(ConfigArgs { command: ConfigCommand::Show(args) }) => args.json,
             Self::Conform(args) => args.json,
+            Self::Sign(args) => args.request.json,
+            Self::Verify(args) => args.request.json,
             Self::Serve(_) | Self::Testee | Self::Completions { .. } | Self::Man { .. } => false,
         }
     }
@@ -171,6 +205,10 @@ pub(crate) struct ServeFlags {
     /// Address to listen on [default: 127.0.0.1:7878]
     #[arg(long, value_name = "ADDR", env = "TRIWIRE_LISTEN")]
     pub(crate) listen: Option<String>,
+    /// Listens beyond this machine without TLS, since a proxy speaks it to the clients and nobody
+    /// else reaches this port
+    #[arg(long, env = "TRIWIRE_BEHIND_PROXY")]
+    pub(crate) behind_proxy: bool,
     #[command(flatten)]
     pub(crate) state: StateFlags,
 }
@@ -217,6 +255,9 @@ pub(crate) struct ClientFlags {
     /// File with the key; its first key is used
     #[arg(long, value_name = "FILE", env = "TRIWIRE_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
+    /// File of certificates to trust, in PEM, for an https URL [default: the system's]
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_CA")]
+    pub(crate) ca: Option<PathBuf>,
     /// How to carry it [default: one-shot, with -i ws]
     #[arg(long, value_enum, env = "TRIWIRE_TRANSPORT")]
     pub(crate) transport: Option<TransportName>,
@@ -304,6 +345,56 @@ pub(crate) struct InspectArgs {
     /// Prints one JSON object a frame, then a summary
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SignedFlags {
+    /// Id of the key, which travels in the header
+    #[arg(long, value_name = "ID", env = "TRIWIRE_SIGNING_KEY_ID")]
+    pub(crate) key_id: Option<String>,
+    /// File with the secret; - is standard input
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_SIGNING_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    /// Method of the request
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "POST")]
+    pub(crate) method: String,
+    /// Shows the eight lines that are signed
+    #[arg(long)]
+    pub(crate) explain: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The absolute URL that is asked for
+    pub(crate) url: String,
+    /// File with the body exactly as it is sent; - is standard input [default: no body]
+    pub(crate) body: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SignArgs {
+    #[command(flatten)]
+    pub(crate) request: SignedFlags,
+    /// Time of the request, in Unix seconds [default: now]
+    #[arg(long, value_name = "S")]
+    pub(crate) time: Option<u64>,
+    /// Nonce, which must never be used twice [default: a random one]
+    #[arg(long, value_name = "NONCE")]
+    pub(crate) nonce: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    pub(crate) request: SignedFlags,
+    /// The header, with or without its name
+    #[arg(long, value_name = "HEADER")]
+    pub(crate) header: String,
+    /// The receiver's clock, in Unix seconds [default: now]
+    #[arg(long, value_name = "S")]
+    pub(crate) now: Option<u64>,
+    /// How far the request's time may be from the clock, in seconds
+    #[arg(long, value_name = "S", default_value_t = SIGNATURE_WINDOW_SECONDS)]
+    pub(crate) window: u32,
 }
 
 #[derive(Debug, Args)]

@@ -123,6 +123,11 @@ impl KeyFile {
     }
 }
 
+/// Reports whether others than its owner may read or change a file.
+pub(crate) fn others_may_read(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| is_exposed(&metadata))
+}
+
 #[cfg(unix)]
 fn is_exposed(metadata: &fs::Metadata) -> bool {
     use std::os::unix::fs::MetadataExt as _;

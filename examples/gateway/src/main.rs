@@ -14,6 +14,7 @@ mod inspect;
 mod keys;
 mod manual;
 mod serve;
+mod signing;
 mod terminal;
 
 use std::io;
@@ -49,6 +50,8 @@ fn run(command: Command, matches: &clap::ArgMatches) -> Outcome {
         Command::Demo(args) => demo::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Conform(args) => conform::run(&args),
+        Command::Sign(args) => signing::sign(&args),
+        Command::Verify(args) => signing::verify(&args),
         Command::Testee => match testee::serve(io::stdin().lock(), io::stdout().lock()) {
             Ok(()) => Ok(0),
             Err(error) => Failure::output(&error),

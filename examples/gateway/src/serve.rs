@@ -12,8 +12,10 @@ use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Keys, Server};
+use triwire_std::tls::ServerTls;
 
 use crate::cli::{LogFormat, ServeArgs};
+use crate::config::file::Tls;
 use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
 use crate::failure::{Failure, Outcome};
@@ -62,6 +64,16 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         .map_err(|error| Failure::new(format!("the socket has no address: {error}")))?;
     let mut words = Vec::new();
     let mut builder = Server::builder().hosts(settings.hosts.value.iter().cloned());
+    builder = builder.behind_proxy(settings.behind_proxy.value);
+    if let Some(tls) = &settings.tls {
+        let Tls { cert, key } = &tls.value;
+        if keys::others_may_read(key) {
+            tracing::warn!(file = %key.display(), "others can read this TLS key; chmod 600 it");
+        }
+        let tls = ServerTls::from_files(cert, key)
+            .map_err(|error| Failure::new(format!("{}: tls: {error}", tls.origin)))?;
+        builder = builder.tls(tls);
+    }
     for sandbox in &settings.sandboxes {
         let made_by_us = sandbox.origin == Origin::Default;
         builder = builder.sandbox(&sandbox.value.name, guest(&sandbox.value, made_by_us)?);
@@ -96,12 +108,13 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     let line = exec_line(settings, address);
     words.push(format!("try: {line} {} -- {command}", first.name));
     words.push(format!("listening on {address}"));
+    // Before the word that it listens: whoever waits for that may stop it at once.
+    let stop = stop()?;
     let mut stdout = io::stdout().lock();
     // Whoever started it may not read it.
     let _ = writeln!(stdout, "{}", words.join("\n")).and_then(|()| stdout.flush());
     drop(stdout);
 
-    let stop = stop()?;
     builder
         .build()
         .map_err(|error| Failure::new(error.to_string()))?
@@ -162,8 +175,9 @@ fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure>
 /// The line that reaches this gateway: what the client finds by itself is left out.
 fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
     let mut line = "triwire exec".to_owned();
-    if address.to_string() != crate::cli::DEFAULT_LISTEN {
-        line.push_str(&format!(" --url http://{address}"));
+    if settings.tls.is_some() || address.to_string() != crate::cli::DEFAULT_LISTEN {
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        line.push_str(&format!(" --url {scheme}://{address}"));
     }
     let file = &settings.key_files[0];
     if file.origin != Origin::Default {

@@ -94,3 +94,61 @@ fn each_is_short() {
         assert!(lines <= 80, "{name} has {lines} lines");
     }
 }
+
+#[test]
+fn a_key_is_replaced_without_a_gap() {
+    let output = Command::new(env!("CARGO_BIN_EXE_signed_rotation")).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> = said.lines().collect();
+    assert_eq!(
+        lines,
+        [
+            "before: accepted from shop.1",
+            "signer changed: accepted from shop.2",
+            "still under way: accepted from shop.1",
+            "after: accepted from shop.2",
+            "the old key: refused: unknown_key",
+        ]
+    );
+}
+
+#[test]
+fn two_sites_have_one_receiver() {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpStream;
+
+    let secrets = ["a".repeat(32), "b".repeat(32)];
+    let mut receiver = Command::new(env!("CARGO_BIN_EXE_signed_sites"))
+        .env("SITE_A_KEY", &secrets[0])
+        .env("SITE_B_KEY", &secrets[1])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(receiver.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    let address = said.trim_end().strip_prefix("listening on ").unwrap();
+    let send = |id: &str, secret: &str| {
+        let key = triwire::signed::Key::new(secret.as_bytes()).unwrap();
+        let id = triwire::signed::KeyId::parse(id).unwrap();
+        let header = triwire_std::signed::Signer::new(id, key)
+            .sign("POST", &format!("http://{address}/tools"), b"site b, says the body")
+            .unwrap();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "POST /tools HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Length: 21\r\nassistant-signature: {header}\r\n\r\nsite b, says the body"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let (of_a, of_b) = (send("a.1", &secrets[0]), send("b.1", &secrets[1]));
+    let forged = send("b.1", &secrets[0]);
+    receiver.kill().unwrap();
+    receiver.wait().unwrap();
+    assert!(of_a.ends_with("\r\n\r\n21 bytes for site a\n"), "{of_a}");
+    assert!(of_b.ends_with("\r\n\r\n21 bytes for site b\n"), "{of_b}");
+    assert!(forged.starts_with("HTTP/1.1 401 ") && forged.ends_with("\r\n\r\n"), "{forged}");
+}

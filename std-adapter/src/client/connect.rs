@@ -1,6 +1,5 @@
 //! From a request to a session.
 
-use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -13,6 +12,7 @@ use triwire::exec::socket::{ClientSocket, MAX_SOCKET_MESSAGE};
 use zeroize::Zeroizing;
 
 use super::link::{HttpLink, INBOX, Link, OUTBOX, Rx, SocketLink, Tx};
+use super::stream::Stream;
 use super::{Client, ClientError, Session, Transport};
 use crate::entropy;
 use crate::exchange::{self, Refusal};
@@ -47,7 +47,7 @@ pub(super) async fn start(
     }
 
     let stream = dial(client).await?;
-    let (reader, writer) = stream.into_split();
+    let (reader, writer) = tokio::io::split(stream);
     let mut rx = Rx::new(reader, vec![0; INBOX].into_boxed_slice());
     // One-shot sends nothing behind its request.
     let more = if transport == Transport::Hijack { OUTBOX } else { 0 };
@@ -99,22 +99,43 @@ fn head(
     Ok(exchange::write_head(&head, len)?)
 }
 
-async fn dial(client: &Client) -> Result<TcpStream, ClientError> {
+/// Connects, in TLS where the URL says so: both within the client's bound.
+async fn dial(client: &Client) -> Result<Stream, ClientError> {
     let after = client.connect_timeout;
-    let connected = match timeout(after, TcpStream::connect(client.address())).await {
-        Ok(connected) => connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream)),
-        Err(_) => return Err(ClientError::ConnectTimeout { url: client.url(), after }),
+    let dialing = async {
+        let connected = TcpStream::connect(client.address()).await;
+        let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+        let stream = connected
+            .map_err(|error| ClientError::Connect { url: client.url(), source: Arc::new(error) })?;
+        secure(client, stream).await
     };
-    connected.map_err(|error| ClientError::Connect { url: client.url(), source: Arc::new(error) })
+    match timeout(after, dialing).await {
+        Ok(dialed) => dialed,
+        Err(_) => Err(ClientError::ConnectTimeout { url: client.url(), after }),
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn secure(client: &Client, stream: TcpStream) -> Result<Stream, ClientError> {
+    use rustls::pki_types::ServerName;
+
+    let Some(tls) = &client.tls else { return Ok(Stream::Plain(stream)) };
+    let failed = |source| ClientError::Tls { url: client.url(), source: Arc::new(source) };
+    let (name, _) = client.address();
+    let name = ServerName::try_from(name).map_err(|error| failed(std::io::Error::other(error)))?;
+    let secured = tls.connector().connect(name, stream).await.map_err(failed)?;
+    Ok(Stream::Tls(Box::new(secured)))
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(_: &Client, stream: TcpStream) -> Result<Stream, ClientError> {
+    Ok(Stream::Plain(stream))
 }
 
 /// Goes on in messages on the same connection; what came behind the head is the first of them.
 async fn upgraded(rx: Rx, tx: Tx, request: &[u8]) -> Result<SocketLink, ClientError> {
     let unread = rx.unread().to_vec();
-    // The halves are of one connection, so they always join.
-    let stream = rx.into_reader().reunite(tx.into_writer()).map_err(|error| {
-        ClientError::NoAnswer { source: Some(Arc::new(io::Error::other(error))) }
-    })?;
+    let stream = rx.into_reader().unsplit(tx.into_writer());
     let sizes = socket::Sizes {
         send_buffer: OUTBOX.max(request.len() + 64),
         max_message: MAX_SOCKET_MESSAGE,

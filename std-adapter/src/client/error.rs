@@ -11,6 +11,8 @@ use triwire::exec::socket::{Close, Lost, LostCause};
 use triwire::exec::{ExecError, Fault};
 
 use crate::exchange::NoAnswer;
+#[cfg(feature = "tls")]
+use crate::tls::TlsError;
 use crate::tokio::socket;
 
 /// Why a command could not be asked for, or how its session failed.
@@ -46,6 +48,17 @@ pub enum ClientError {
         /// How long was waited.
         after: Duration,
     },
+    /// The server could not be trusted, or does not speak TLS.
+    #[cfg(feature = "tls")]
+    Tls {
+        /// The server's URL.
+        url: String,
+        /// Why; [`rustls::Error`] is its inner error where TLS itself failed.
+        source: Arc<io::Error>,
+    },
+    /// There is nobody to trust.
+    #[cfg(feature = "tls")]
+    Roots(TlsError),
     /// The connection ended before the answer's head was whole.
     NoAnswer {
         /// What ended it, unless the server closed it in order.
@@ -92,7 +105,7 @@ pub enum ClientError {
 pub enum UrlError {
     /// It is no URL.
     Malformed(url::ParseError),
-    /// `https`: TLS is not built in.
+    /// `https`, and TLS is not built in: that needs the feature `tls`.
     Tls,
     /// Neither `http` nor `https`.
     Scheme,
@@ -115,6 +128,10 @@ impl ClientError {
             Self::Head(error) => error.code(),
             Self::Connect { .. } => "connect",
             Self::ConnectTimeout { .. } => "connect_timeout",
+            #[cfg(feature = "tls")]
+            Self::Tls { .. } => "tls",
+            #[cfg(feature = "tls")]
+            Self::Roots(_) => "tls_roots",
             Self::NoAnswer { .. } => "no_answer",
             Self::Refused { code, .. } if !code.is_empty() => code,
             Self::Refused { .. } => "refused",
@@ -177,12 +194,16 @@ impl fmt::Display for ClientError {
                 "no connection to {url} within {} ms; check the host, the port and the firewall",
                 after.as_millis()
             ),
+            #[cfg(feature = "tls")]
+            Self::Tls { url, source } => untrusted(f, url, source),
+            #[cfg(feature = "tls")]
+            Self::Roots(error) => error.fmt(f),
             Self::NoAnswer { source: Some(source) } => {
                 write!(f, "the connection failed before the server answered: {source}")
             }
             Self::NoAnswer { source: None } => f.write_str(
                 "the server closed the connection without an answer; \
-                 check that the URL is a gateway's and that it speaks plain HTTP",
+                 check that the URL is a gateway's and that http or https is right",
             ),
             Self::Refused { status, why, .. } => {
                 write!(f, "{}", advice(*status))?;
@@ -210,6 +231,36 @@ impl fmt::Display for ClientError {
             Self::Stdin(source) => write!(f, "standard input cannot be read: {source}"),
         }
     }
+}
+
+/// What a failed handshake means, and what to do about it.
+#[cfg(feature = "tls")]
+fn untrusted(f: &mut fmt::Formatter<'_>, url: &str, source: &io::Error) -> fmt::Result {
+    use rustls::{CertificateError, Error as TlsFault};
+
+    let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
+    let advice = match inner {
+        Some(TlsFault::InvalidCertificate(fault)) => match fault {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+                "nobody whom this end trusts signed its certificate; give the CA that did"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name; use a name that stands in it"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate has expired; renew it, or correct this machine's clock"
+            }
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                "its certificate is not valid yet; correct this machine's clock"
+            }
+            _ => "its certificate is not acceptable; check it",
+        },
+        Some(TlsFault::InvalidMessage(_)) => {
+            "what answers there speaks no TLS; if it is plain HTTP, use http://"
+        }
+        _ => "the TLS handshake failed; check that TLS is spoken there",
+    };
+    write!(f, "{url} cannot be trusted: {advice} ({source})")
 }
 
 /// What an HTTP error means to the one who asked, and what to do about it.
@@ -246,6 +297,10 @@ impl Error for ClientError {
             Self::Closed(lost) => Some(&**lost),
             Self::Message(close) => Some(&**close),
             Self::Socket(fault) => Some(fault),
+            #[cfg(feature = "tls")]
+            Self::Tls { source, .. } => Some(&**source),
+            #[cfg(feature = "tls")]
+            Self::Roots(error) => Some(error),
             Self::Entropy(source)
             | Self::Connect { source, .. }
             | Self::NoAnswer { source: Some(source) }
@@ -296,10 +351,10 @@ impl fmt::Display for UrlError {
                 f,
                 "the server's URL is malformed ({error}); it looks like http://127.0.0.1:7878"
             ),
-            Self::Tls => f.write_str(
-                "https is not built in; use http, over a tunnel or a proxy that speaks TLS",
-            ),
-            Self::Scheme => f.write_str("the server's URL must begin with http://"),
+            Self::Tls => {
+                f.write_str("https is not built in; build with the feature `tls` of triwire-std")
+            }
+            Self::Scheme => f.write_str("the server's URL must begin with http:// or https://"),
             Self::Credentials => {
                 f.write_str("the server's URL holds a user name or a password; give the key apart")
             }

@@ -5,14 +5,14 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{ReadHalf, WriteHalf};
 use triwire::exec::body::{Body, BodyError};
 use triwire::exec::session::Frames;
 use triwire::exec::socket::{ClientSocket, Close, Message};
 use zeroize::Zeroizing;
 
 use super::ClientError;
+use super::stream::Stream;
 use crate::Wake;
 use crate::exchange::on_one_line;
 use crate::tokio::{socket, stream};
@@ -22,9 +22,9 @@ pub(super) const INBOX: usize = 256 * 1024;
 /// Room for the frames that wait to be sent.
 pub(super) const OUTBOX: usize = 256 * 1024;
 
-pub(super) type Rx = stream::Rx<OwnedReadHalf, Box<[u8]>>;
+pub(super) type Rx = stream::Rx<ReadHalf<Stream>, Box<[u8]>>;
 /// The request's head holds the key, so what held it is wiped.
-pub(super) type Tx = stream::Tx<OwnedWriteHalf, Zeroizing<Vec<u8>>>;
+pub(super) type Tx = stream::Tx<WriteHalf<Stream>, Zeroizing<Vec<u8>>>;
 
 /// One connection behind its heads.
 pub(super) enum Link {
@@ -43,8 +43,8 @@ pub(super) struct HttpLink {
 
 /// The stream of frames is the concatenation of the messages.
 pub(super) struct SocketLink {
-    pub(super) rx: socket::Rx<TcpStream>,
-    pub(super) tx: socket::Tx<TcpStream>,
+    pub(super) rx: socket::Rx<Stream>,
+    pub(super) tx: socket::Tx<Stream>,
     pub(super) rules: ClientSocket,
     /// What is unused of the last message.
     pub(super) message: Bytes,

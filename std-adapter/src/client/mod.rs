@@ -45,6 +45,7 @@ mod error;
 mod link;
 mod output;
 mod session;
+mod stream;
 
 use std::fmt;
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub use self::output::{Collected, OutputStream, OwnedOutput};
 pub use self::session::{Session, Turn};
 use crate::record::ExecRequest;
 pub use crate::secret::Secret;
+#[cfg(feature = "tls")]
+use crate::tls::ClientTls;
 
 /// Where a gateway listens unless told otherwise.
 pub const DEFAULT_URL: &str = "http://127.0.0.1:7878";
@@ -84,13 +87,22 @@ pub struct Client {
     base: String,
     key: Option<Secret>,
     connect_timeout: Duration,
+    /// Whom to trust, when the URL is https.
+    #[cfg(feature = "tls")]
+    tls: Option<ClientTls>,
 }
 
 impl Client {
-    /// Begins a client for the server at `url`: `http://`, a host, a port unless it is 80, and a
-    /// path when the server stands beneath one.
+    /// Begins a client for the server at `url`: `http://`, or `https://` with the feature `tls`, a
+    /// host, a port unless it is the scheme's own, and a path when the server stands beneath one.
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
-        ClientBuilder { url: url.into(), key: None, connect_timeout: CONNECT_TIMEOUT }
+        ClientBuilder {
+            url: url.into(),
+            key: None,
+            connect_timeout: CONNECT_TIMEOUT,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
     }
 
     /// Asks for a command in a sandbox. Nothing is sent before [`Exec::start`].
@@ -137,6 +149,8 @@ pub struct ClientBuilder {
     url: String,
     key: Option<Secret>,
     connect_timeout: Duration,
+    #[cfg(feature = "tls")]
+    tls: Option<ClientTls>,
 }
 
 impl ClientBuilder {
@@ -146,7 +160,15 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how long a connection may take to come about, name look-up included; 10 s unless set.
+    /// Sets whom an `https` URL's server is trusted by; the system's roots unless set.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Sets how long a connection may take to come about, name look-up and TLS included; 10 s
+    /// unless set.
     ///
     /// The answer has no such bound: a server may hold it back until the command writes something.
     /// Drop [`Exec::start`]'s future to give up earlier.
@@ -158,14 +180,16 @@ impl ClientBuilder {
     /// Makes the client.
     ///
     /// # Errors
-    /// [`ClientError::Url`].
+    /// [`ClientError::Url`]; for an `https` URL without [`tls`](Self::tls)
+    /// [`ClientError::Roots`], when the system trusts nobody.
     pub fn build(self) -> Result<Client, ClientError> {
         let url = Url::parse(&self.url).map_err(UrlError::Malformed)?;
-        match url.scheme() {
-            "http" => {}
+        let is_https = match url.scheme() {
+            "http" => false,
+            "https" if cfg!(feature = "tls") => true,
             "https" => return Err(UrlError::Tls.into()),
             _ => return Err(UrlError::Scheme.into()),
-        }
+        };
         if !url.username().is_empty() || url.password().is_some() {
             return Err(UrlError::Credentials.into());
         }
@@ -178,8 +202,24 @@ impl ClientBuilder {
             None => name.to_owned(),
         };
         let base = url.path().trim_end_matches('/').to_owned();
+        #[cfg(feature = "tls")]
+        let tls = match (is_https, self.tls) {
+            (false, _) => None,
+            (true, None) => Some(ClientTls::system().map_err(ClientError::Roots)?),
+            (true, given) => given,
+        };
+        #[cfg(not(feature = "tls"))]
+        let _ = is_https;
         let Self { key, connect_timeout, .. } = self;
-        Ok(Client { url, host, base, key, connect_timeout })
+        Ok(Client {
+            url,
+            host,
+            base,
+            key,
+            connect_timeout,
+            #[cfg(feature = "tls")]
+            tls,
+        })
     }
 }
 

@@ -13,7 +13,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::time::timeout;
 use triwire::exec::frame::MAX_PAYLOAD_SIZE;
-use triwire::exec::head::{HeadError, Mode, RequestHead};
+use triwire::exec::head::{GUEST_PATH, HeadError, Mode, RequestHead};
 use triwire::exec::request::MAX_REQUEST_BODY;
 use triwire::exec::session::{self, InputWriter, OutputReader};
 use triwire::exec::{ExecError, Fault};
@@ -25,7 +25,7 @@ use crate::secret::Secret;
 use crate::tokio::stream::{Rx, Tx};
 
 /// Where guests behind a link are asked for commands unless told otherwise.
-pub const DEFAULT_PATH: &str = "/exec?stdin=1";
+pub const DEFAULT_PATH: &str = GUEST_PATH;
 
 /// How long a guest may take to answer with its head. Our choice: nothing runs meanwhile, and
 /// somebody waits.

@@ -6,10 +6,12 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes};
 use tracing::{Span, info};
 use triwire::exec::ExecError;
+use triwire::exec::frame::{HEADER_SIZE, Kind};
 use triwire::exec::session::{Input, InputReader, OutputWriter, WriteError};
 use triwire::time::Instant;
 
 use super::frames::FrameBuf;
+use super::metrics::{End, Session};
 use crate::clock::Clock;
 use crate::guest::{Output, Running};
 use crate::record::ExecResult;
@@ -34,10 +36,16 @@ pub(super) struct Command {
     clock: Clock,
     started: Instant,
     span: Span,
+    session: Session,
 }
 
 impl Command {
-    pub(super) fn new(running: Box<dyn Running>, clock: Clock, span: Span) -> Self {
+    pub(super) fn new(
+        running: Box<dyn Running>,
+        clock: Clock,
+        span: Span,
+        session: Session,
+    ) -> Self {
         Self {
             running: Some(running),
             writer: OutputWriter::new(),
@@ -47,13 +55,19 @@ impl Command {
             clock,
             started: clock.now(),
             span,
+            session,
         }
     }
 
     /// Makes the stream of a command that never ran: its exit frame and nothing else.
-    pub(super) fn never_ran(why: impl fmt::Display, clock: Clock, span: Span) -> Self {
+    pub(super) fn never_ran(
+        why: impl fmt::Display,
+        clock: Clock,
+        span: Span,
+        session: Session,
+    ) -> Self {
         let stillborn = Stillborn(Some(failure(why)));
-        Self::new(Box::new(stillborn), clock, span)
+        Self::new(Box::new(stillborn), clock, span, session)
     }
 
     /// Ends the command's input.
@@ -73,9 +87,11 @@ impl Command {
             self.unframed = match ready!(running.poll_output(cx)) {
                 Ok(Output::Stdout(bytes)) => Some(Unframed::Stdout(bytes)),
                 Ok(Output::Stderr(bytes)) => Some(Unframed::Stderr(bytes)),
-                Ok(Output::Exit(result)) => return Poll::Ready(Some(self.exit(&result))),
+                Ok(Output::Exit(result)) => {
+                    return Poll::Ready(Some(self.exit(&result, End::of(&result))));
+                }
                 // rule: EXEC-20
-                Err(lost) => return Poll::Ready(Some(self.end(lost))),
+                Err(lost) => return Poll::Ready(Some(self.end(End::Lost, lost))),
             };
         }
     }
@@ -83,15 +99,16 @@ impl Command {
     /// Cuts the next frame off the output at hand.
     fn cut(&mut self) -> Option<FrameBuf> {
         let (Unframed::Stdout(bytes) | Unframed::Stderr(bytes)) = self.unframed.as_ref()?;
-        let frames = match self.unframed {
-            Some(Unframed::Stdout(_)) => self.writer.stdout(bytes),
-            _ => self.writer.stderr(bytes),
+        let (kind, frames) = match self.unframed {
+            Some(Unframed::Stdout(_)) => (Kind::Stdout, self.writer.stdout(bytes)),
+            _ => (Kind::Stderr, self.writer.stderr(bytes)),
         };
         let frame = frames.ok().and_then(|mut frames| frames.next());
         let frame = frame.map(|frame| (frame.head, frame.payload.len()));
         if let Some((head, len)) = frame
             && let Some(Unframed::Stdout(bytes) | Unframed::Stderr(bytes)) = &mut self.unframed
         {
+            self.session.frame(kind, len);
             return Some(FrameBuf::new(head, bytes.split_to(len)));
         }
         self.unframed = None;
@@ -99,20 +116,27 @@ impl Command {
     }
 
     /// Kills the command, if it still runs, and makes the exit frame that says why it is over.
-    pub(super) fn end(&mut self, why: impl fmt::Display) -> FrameBuf {
+    pub(super) fn end(&mut self, end: End, why: impl fmt::Display) -> FrameBuf {
         let duration = self.clock.now().saturating_since(self.started);
         let duration_ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-        self.exit(&ExecResult { duration_ms, ..failure(why) })
+        self.exit(&ExecResult { duration_ms, ..failure(why) }, end)
     }
 
-    fn exit(&mut self, result: &ExecResult) -> FrameBuf {
+    /// Says that the session ends otherwise than by an exit frame.
+    pub(super) fn ends(&mut self, end: End) {
+        self.session.ends(end);
+    }
+
+    fn exit(&mut self, result: &ExecResult, end: End) -> FrameBuf {
         self.running = None;
         self.unframed = None;
+        self.session.ends(end);
         self.span.in_scope(|| {
             info!(
                 exit_code = result.exit_code,
                 duration_ms = result.duration_ms,
                 timed_out = result.timed_out,
+                end = end.as_str(),
                 "command ended"
             );
         });
@@ -128,6 +152,7 @@ impl Command {
                 Err(WriteError::Ended(_)) => 0,
             };
             out.truncate(len);
+            self.session.frame(Kind::Exit, len.saturating_sub(HEADER_SIZE));
             return FrameBuf::whole(out.into());
         }
     }
@@ -180,13 +205,22 @@ impl Command {
             }
             let all = input.chunk();
             let mut rest = all;
+            let begins = !self.reader.is_in_payload();
             match self.reader.feed(&mut rest) {
                 Err(error) => return Poll::Ready(Err(error)),
                 Ok(event) => {
                     let used = all.len() - rest.len();
                     let payload = match event {
-                        Some(Input::Stdin(payload)) => payload.len(),
+                        Some(Input::Stdin(payload)) => {
+                            if begins {
+                                self.session.frame(Kind::Stdin, payload.len());
+                            } else {
+                                self.session.payload(Kind::Stdin, payload.len());
+                            }
+                            payload.len()
+                        }
                         Some(Input::Close) => {
+                            self.session.frame(Kind::StdinClose, 0);
                             running.close_stdin();
                             0
                         }

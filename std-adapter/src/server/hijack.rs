@@ -11,6 +11,7 @@ use triwire::exec::head::Answer;
 
 use super::command::Command;
 use super::frames::FrameBuf;
+use super::metrics::End;
 use super::stop::{Event, SHUTTING_DOWN, Stop};
 use super::transport::Socket;
 use super::{OUTBOX, READ_AHEAD};
@@ -79,7 +80,7 @@ impl Session {
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Over> {
         if !self.command.is_ended() && self.stop.as_mut().poll(cx).is_ready() {
-            let exit = self.command.end(SHUTTING_DOWN);
+            let exit = self.command.end(End::Shutdown, SHUTTING_DOWN);
             self.push(exit);
         }
         if self.poll_input(cx).is_ready() {
@@ -95,7 +96,7 @@ impl Session {
                 self.command.poll_input(cx, &mut self.inbox, &mut self.carried)
             {
                 // rule: EXEC-30
-                let exit = self.command.end(fault);
+                let exit = self.command.end(End::Fault, fault);
                 self.push(exit);
                 continue;
             }
@@ -130,13 +131,17 @@ impl Session {
                 match self.command.poll_frame(cx) {
                     Poll::Ready(Some(frame)) => self.push(frame),
                     Poll::Ready(None) if self.outbox.is_empty() => {
-                        return Poll::Ready(Over::Delivered);
+                        let flushed = ready!(self.socket.poll_flush(cx));
+                        return Poll::Ready(flushed.map_or(Over::Gone, |()| Over::Delivered));
                     }
                     Poll::Ready(None) | Poll::Pending => break,
                 }
             }
             if self.outbox.is_empty() {
-                return Poll::Pending;
+                return match self.socket.poll_flush(cx) {
+                    Poll::Ready(Err(_)) => Poll::Ready(Over::Gone),
+                    Poll::Ready(Ok(())) | Poll::Pending => Poll::Pending,
+                };
             }
             if ready!(self.poll_write(cx)).is_err() {
                 return Poll::Ready(Over::Gone);

@@ -79,6 +79,7 @@ mod command;
 mod frames;
 mod hijack;
 mod keys;
+mod metrics;
 mod oneshot;
 mod serve;
 mod service;
@@ -102,10 +103,16 @@ use tokio::net::TcpListener;
 use triwire::exec::head::{KeyDigest, is_sandbox_id};
 
 pub use self::keys::Keys;
+use self::metrics::{Counters, Page};
+pub use self::metrics::{
+    End, METRICS_PATH, Metrics, MetricsAccess, RefusalMetrics, SessionMetrics, Transport,
+};
 use self::service::Service;
 use self::stop::Stopper;
 use crate::clock::Clock;
 use crate::guest::Guest;
+#[cfg(feature = "tls")]
+use crate::tls::ServerTls;
 
 /// Bytes that a session reads ahead while its command takes no input.
 pub const READ_AHEAD: usize = 256 * 1024;
@@ -138,9 +145,14 @@ struct Shared {
     /// None admits everybody.
     keys: Option<Keys>,
     max_connections: usize,
+    behind_proxy: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
     /// For sessions of routers, whose connections are not ours.
     stopper: Stopper,
     clock: Clock,
+    counters: Arc<Counters>,
+    page: Option<Page>,
 }
 
 impl Shared {
@@ -150,6 +162,23 @@ impl Shared {
 
     fn is_open(&self) -> bool {
         self.keys.is_none()
+    }
+
+    fn is_secure(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        return false;
+    }
+
+    /// Judges whether what would be served at an address may be.
+    fn exposure(&self, address: SocketAddr) -> Result<(), Exposed> {
+        // rule: EXEC-70
+        match (is_loopback(address), self.is_open(), self.is_secure() || self.behind_proxy) {
+            (true, _, _) | (false, false, true) => Ok(()),
+            (false, true, _) => Err(Exposed::WithoutKeys { address }),
+            (false, false, false) => Err(Exposed::WithoutTls { address }),
+        }
     }
 }
 
@@ -171,6 +200,10 @@ impl Server {
             hosts: Vec::new(),
             keys: Some(Keys::default()),
             max_connections: MAX_CONNECTIONS,
+            behind_proxy: false,
+            #[cfg(feature = "tls")]
+            tls: None,
+            page: None,
         }
     }
 
@@ -181,8 +214,8 @@ impl Server {
     /// [`SHUTDOWN_BOUND`] at the latest.
     ///
     /// # Errors
-    /// A server without keys on an address beyond loopback; a listener without an address. What
-    /// goes wrong with one connection, or while accepting, is logged and survived.
+    /// An address beyond loopback, without keys, or with neither TLS nor
+    /// [`behind_proxy`](Builder::behind_proxy); a listener without an address. What goes wrong with one connection, or while accepting, is logged and survived.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections and kills their commands, without a word to the
@@ -215,7 +248,16 @@ impl Server {
             let service = service.clone();
             async move { service.answer(request).await.map(oneshot::AnswerBody::into_axum) }
         });
-        Router::new().route("/healthz", answer.clone()).route("/sandboxes/{*rest}", answer)
+        let mut router = Router::new().route("/healthz", answer.clone());
+        if self.shared.page.is_some() {
+            router = router.route(METRICS_PATH, answer.clone());
+        }
+        router.route("/sandboxes/{*rest}", answer)
+    }
+
+    /// Reads what this server counted.
+    pub fn metrics(&self) -> Metrics {
+        self.shared.counters.read()
     }
 
     /// Ends every session of this server's [`router`](Self::router)s by name, and those that
@@ -232,6 +274,10 @@ pub struct Builder {
     hosts: Vec<String>,
     keys: Option<Keys>,
     max_connections: usize,
+    behind_proxy: bool,
+    #[cfg(feature = "tls")]
+    tls: Option<ServerTls>,
+    page: Option<Page>,
 }
 
 impl Builder {
@@ -267,6 +313,32 @@ impl Builder {
         self
     }
 
+    /// Serves in TLS; plain HTTP is answered with 400 and a word that says so.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: ServerTls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
+    /// Says that a proxy before this server speaks TLS to the clients, and that nobody else
+    /// reaches it: it may then listen beyond loopback without TLS of its own.
+    pub fn behind_proxy(mut self, yes: bool) -> Self {
+        self.behind_proxy = yes;
+        self
+    }
+
+    /// Shows the server's figures at `GET` [`METRICS_PATH`], as `render` writes them; it is called
+    /// for each request. Without it there is no such route.
+    pub fn metrics(
+        mut self,
+        access: MetricsAccess,
+        content_type: &'static str,
+        render: impl Fn(&Metrics) -> String + Send + Sync + 'static,
+    ) -> Self {
+        self.page = Some(Page { access, content_type, render: Box::new(render) });
+        self
+    }
+
     /// Makes the server.
     ///
     /// # Errors
@@ -275,9 +347,20 @@ impl Builder {
         if let Some(name) = self.guests.keys().find(|name| !is_sandbox_id(name)) {
             return Err(SandboxName { name: name.clone() });
         }
-        let Self { guests, hosts, keys, max_connections } = self;
-        let (stopper, clock) = (Stopper::new(), Clock::start());
-        let shared = Shared { guests, hosts, keys, max_connections, stopper, clock };
+        let counters = Arc::new(Counters::new(self.guests.keys()));
+        let shared = Shared {
+            guests: self.guests,
+            hosts: self.hosts,
+            keys: self.keys,
+            max_connections: self.max_connections,
+            behind_proxy: self.behind_proxy,
+            #[cfg(feature = "tls")]
+            tls: self.tls,
+            stopper: Stopper::new(),
+            clock: Clock::start(),
+            counters,
+            page: self.page,
+        };
         Ok(Server { shared: Arc::new(shared) })
     }
 }
@@ -291,6 +374,32 @@ impl fmt::Debug for Builder {
             .finish_non_exhaustive()
     }
 }
+
+/// An address at which a server would be open to more than it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exposed {
+    WithoutKeys { address: SocketAddr },
+    WithoutTls { address: SocketAddr },
+}
+
+impl fmt::Display for Exposed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WithoutKeys { address } => write!(
+                f,
+                "a server without keys listens on a loopback address only, not on {address}: \
+                 give it keys, or bind 127.0.0.1"
+            ),
+            Self::WithoutTls { address } => write!(
+                f,
+                "on {address} keys and output would cross the network in clear: give the server \
+                 a certificate, bind 127.0.0.1, or say that a proxy before it speaks TLS"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for Exposed {}
 
 /// A name that is no sandbox id.
 #[derive(Clone, Debug, PartialEq, Eq)]

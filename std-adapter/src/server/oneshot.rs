@@ -12,6 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 
 use super::command::Command;
 use super::frames::FrameBuf;
+use super::metrics::End;
 use super::stop::{Event, SHUTTING_DOWN};
 
 /// A frame stream being made.
@@ -74,7 +75,7 @@ impl Body for AnswerBody {
             Self::Stream(stream) => stream,
         };
         if !stream.command.is_ended() && stream.stop.as_mut().poll(cx).is_ready() {
-            let exit = stream.command.end(SHUTTING_DOWN);
+            let exit = stream.command.end(End::Shutdown, SHUTTING_DOWN);
             return Poll::Ready(Some(Ok(Frame::data(exit))));
         }
         match stream.command.poll_frame(cx) {

@@ -13,17 +13,25 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+#[cfg(feature = "tls")]
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{Instrument, debug, info, warn};
 use triwire::exec::head::MAX_HEADERS;
+#[cfg(feature = "tls")]
+use triwire::exec::head::Refusal;
 
+#[cfg(feature = "tls")]
+use super::metrics::Counters;
 use super::service::{Own, Service, Taken, Takeover};
 use super::stop::{Stop, Stopper};
 use super::transport::Socket;
 use super::{HEAD_BOUND, MAX_HEAD, SHUTDOWN_BOUND, Shared, hijack, is_loopback, websocket};
 use crate::clock::Clock;
+#[cfg(feature = "tls")]
+use crate::tls::ServerTls;
 
 /// How long to wait when the system has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -37,15 +45,8 @@ pub(super) async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let address = listener.local_addr()?;
-    if shared.is_open() && !is_loopback(address) {
-        return Err(io::Error::new(
-            ErrorKind::InvalidInput,
-            format!(
-                "a server without keys listens on a loopback address only, not on {address}: \
-                 give it keys, or bind 127.0.0.1"
-            ),
-        ));
-    }
+    // rule: EXEC-70
+    shared.exposure(address).map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?;
     info!(%address, "listening");
     let stopper = Stopper::new();
     let clock = Clock::start();
@@ -91,10 +92,21 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 /// Serves one connection until it ends, as HTTP or as what it became.
 async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: Clock) {
+    let counters = Arc::clone(&shared.counters);
+    let _counted = counters.connection();
     let Ok(local) = stream.local_addr() else { return };
     // Frames are written whole: waiting for more only delays them.
     let _ = stream.set_nodelay(true);
-    let own = Own { socket: Socket::new(stream), taken: Taken::default() };
+    let socket = Socket::new(stream);
+    #[cfg(feature = "tls")]
+    let socket = match &shared.tls {
+        Some(tls) => match secure(socket, tls, &counters, clock).await {
+            Some(socket) => socket,
+            None => return,
+        },
+        None => socket,
+    };
+    let own = Own { socket, taken: Taken::default() };
     let (socket, taken) = (own.socket.clone(), own.taken.clone());
     let service = Service {
         shared,
@@ -111,10 +123,46 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: C
             let span = command.span();
             Box::pin(hijack::run(socket, unread, command, stop, clock)).instrument(span).await;
         }
-        Some(Takeover::Socket(guest, span)) => {
+        Some(Takeover::Socket(sandbox, span)) => {
             let watch = Some(socket.clone());
-            let session = websocket::run(socket, unread, watch, guest, stop, clock);
+            let session = websocket::run(socket, unread, watch, sandbox, stop, clock);
             Box::pin(session).instrument(span).await;
+        }
+    }
+}
+
+/// Shakes hands, or tells a peer that speaks plain HTTP what is wrong; none when there is no
+/// connection left.
+#[cfg(feature = "tls")]
+async fn secure(
+    socket: Socket,
+    tls: &ServerTls,
+    counters: &Counters,
+    clock: Clock,
+) -> Option<Socket> {
+    let securing = async {
+        if socket.begins_tls().await? {
+            return socket.secure(&tls.acceptor()).await.map(Some);
+        }
+        let refusal = Refusal::tls_missing();
+        counters.refused(refusal.status, refusal.code);
+        let mut room = [0; 1024];
+        // The core says that it is enough.
+        let answer = refusal.write(refusal.why, &mut room).unwrap_or_default();
+        let mut plain = socket;
+        plain.write_all(answer).await?;
+        plain.linger(clock).await;
+        Ok::<_, io::Error>(None)
+    };
+    match timeout(HEAD_BOUND, securing).await {
+        Ok(Ok(socket)) => socket,
+        Ok(Err(error)) => {
+            debug!(%error, "no TLS");
+            None
+        }
+        Err(_) => {
+            debug!("no TLS within {} s", HEAD_BOUND.as_secs());
+            None
         }
     }
 }

@@ -15,11 +15,13 @@ use tracing::{Instrument, Span, info, info_span};
 use triwire::exec::body::BodyFault;
 use triwire::exec::head::{
     Access, HEALTH_BODY, Header, JSON_TYPE, Peer, Refusal, Route, STREAM_TYPE, Why, admit,
+    admit_page,
 };
 use triwire::exec::request::{self, MAX_REQUEST_BODY};
 use triwire::exec::socket::FIRST_MESSAGE_BOUND;
 
 use super::command::Command;
+use super::metrics::{Counters, End, METRICS_PATH, Page, Session, Tally, Transport};
 use super::oneshot::AnswerBody;
 use super::stop::Stop;
 use super::transport::Socket;
@@ -57,7 +59,7 @@ pub(super) enum Takeover {
     /// Frames both ways, at once.
     Hijack(Command),
     /// Messages both ways, behind the 101.
-    Socket(Arc<dyn Guest>, Span),
+    Socket(Sandbox, Span),
 }
 
 impl Taken {
@@ -76,27 +78,32 @@ impl Taken {
     }
 }
 
-/// A transport, in logs.
-#[derive(Clone, Copy)]
-enum Transport {
-    OneShot,
-    Hijack,
-    Socket,
+/// Where a session's command runs, and where the session is counted.
+pub(super) struct Sandbox {
+    pub(super) guest: Arc<dyn Guest>,
+    pub(super) tally: Arc<Tally>,
+    pub(super) counters: Arc<Counters>,
 }
 
-impl Transport {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::OneShot => "one-shot",
-            Self::Hijack => "hijack",
-            Self::Socket => "websocket",
-        }
-    }
-}
+/// What an answer refuses its request with, for who counts it.
+#[derive(Clone, Copy)]
+struct Refused(u16, &'static str);
 
 impl Service {
     /// Answers a request; for a hijack of our own connection it leaves word and never answers.
-    pub(super) async fn answer<B>(self, mut request: Request<B>) -> Response<AnswerBody>
+    pub(super) async fn answer<B>(self, request: Request<B>) -> Response<AnswerBody>
+    where
+        B: Body<Error: Display> + Unpin,
+    {
+        let counters = Arc::clone(&self.shared.counters);
+        let response = self.judge(request).await;
+        if let Some(Refused(status, code)) = response.extensions().get() {
+            counters.refused(*status, code);
+        }
+        response
+    }
+
+    async fn judge<B>(self, mut request: Request<B>) -> Response<AnswerBody>
     where
         B: Body<Error: Display> + Unpin,
     {
@@ -108,6 +115,16 @@ impl Service {
             access: access.as_ref().map_or(Access::Open, |keys| Access::Keys(keys)),
         };
         let target = request.uri().to_string();
+        if let Some(page) = &self.shared.page {
+            let method = request.method().as_str();
+            let lines = headers(request.headers());
+            let peer = Peer { access: page.access(peer.access), ..peer };
+            match admit_page(METRICS_PATH, method, &target, lines.iter().copied(), &peer) {
+                Some(Ok(())) => return self.metrics(page),
+                Some(Err(refusal)) => return refuse(&refusal, refusal.why),
+                None => {}
+            }
+        }
         let guests = &self.shared.guests;
         let admitted = admit(
             request.method().as_str(),
@@ -122,43 +139,60 @@ impl Service {
             Ok(Route::OneShot { sandbox }) => (Transport::OneShot, sandbox, None),
             Ok(Route::Hijack { sandbox }) => (Transport::Hijack, sandbox, None),
             Ok(Route::Socket { sandbox, key }) => {
-                (Transport::Socket, sandbox, Some(accept_key(key)))
+                (Transport::WebSocket, sandbox, Some(accept_key(key)))
             }
         };
         let Some(guest) = guests.get(sandbox).cloned() else {
             let refusal = Refusal::unknown_sandbox();
             return refuse(&refusal, refusal.why);
         };
-        let span = info_span!("exec", sandbox, transport = transport.as_str());
+        let counters = &self.shared.counters;
+        // rule: EXEC-77
+        let span = info_span!(
+            "exec",
+            session = counters.number(),
+            sandbox,
+            transport = transport.as_str()
+        );
+        let tally = counters.of(sandbox, transport);
+        let sandbox = Sandbox { guest, tally, counters: Arc::clone(counters) };
         let answering = async {
             match transport {
-                Transport::OneShot => self.one_shot(guest, request.into_body()).await,
-                Transport::Hijack => self.hijack(guest, request.into_body()).await,
-                Transport::Socket => self.upgrade(guest, &mut request, key.unwrap_or_default()),
+                Transport::OneShot => self.one_shot(sandbox, request.into_body()).await,
+                Transport::Hijack => self.hijack(sandbox, request.into_body()).await,
+                Transport::WebSocket => {
+                    self.upgrade(sandbox, &mut request, key.unwrap_or_default())
+                }
             }
         };
         answering.instrument(span).await
     }
 
-    async fn one_shot<B>(&self, guest: Arc<dyn Guest>, body: B) -> Response<AnswerBody>
+    fn metrics(&self, page: &Page) -> Response<AnswerBody> {
+        let text = (page.render)(&self.shared.counters.read());
+        answer(StatusCode::OK, page.content_type, AnswerBody::Text(text.into()))
+    }
+
+    async fn one_shot<B>(&self, sandbox: Sandbox, body: B) -> Response<AnswerBody>
     where
         B: Body<Error: Display> + Unpin,
     {
-        let command = match read(body).await {
-            Ok(request) => self.start(&*guest, request).await,
+        let request = match read(body).await {
+            Ok(request) => request,
             Err(refused) => return *refused,
         };
-        let command = match command {
-            Ok(running) => Command::new(running, self.clock, Span::current()),
+        let mut session = sandbox.tally.begin();
+        let command = match self.start(&*sandbox.guest, request, &mut session).await {
+            Ok(running) => Command::new(running, self.clock, Span::current(), session),
             // rule: EXEC-20
-            Err(why) => Command::never_ran(why, self.clock, Span::current()),
+            Err(why) => Command::never_ran(why, self.clock, Span::current(), session),
         };
         let gone = self.own.as_ref().map(|own| own.socket.gone());
         let body = AnswerBody::stream(command, self.stop.event(), gone);
         answer(StatusCode::OK, STREAM_TYPE, body)
     }
 
-    async fn hijack<B>(&self, guest: Arc<dyn Guest>, body: B) -> Response<AnswerBody>
+    async fn hijack<B>(&self, sandbox: Sandbox, body: B) -> Response<AnswerBody>
     where
         B: Body<Error: Display> + Unpin,
     {
@@ -170,9 +204,10 @@ impl Service {
             Ok(request) => request,
             Err(refused) => return *refused,
         };
-        match self.start(&*guest, request).await {
+        let mut session = sandbox.tally.begin();
+        match self.start(&*sandbox.guest, request, &mut session).await {
             Ok(running) => {
-                let command = Command::new(running, self.clock, Span::current());
+                let command = Command::new(running, self.clock, Span::current(), session);
                 own.taken.set(Takeover::Hijack(command));
                 // The connection is taken from the library that waits for this answer.
                 pending().await
@@ -183,12 +218,12 @@ impl Service {
 
     fn upgrade<B>(
         &self,
-        guest: Arc<dyn Guest>,
+        sandbox: Sandbox,
         request: &mut Request<B>,
         accept: String,
     ) -> Response<AnswerBody> {
         if let Some(own) = &self.own {
-            own.taken.set(Takeover::Socket(guest, Span::current()));
+            own.taken.set(Takeover::Socket(sandbox, Span::current()));
         } else {
             let upgraded = hyper::upgrade::on(request);
             let (stop, clock) = (self.stop.clone(), self.clock);
@@ -196,7 +231,7 @@ impl Service {
                 match upgraded.await {
                     Ok(io) => {
                         let io = TokioIo::new(io);
-                        websocket::run(io, Bytes::new(), None, guest, stop, clock).await;
+                        websocket::run(io, Bytes::new(), None, sandbox, stop, clock).await;
                     }
                     Err(error) => info!(%error, "the client left before the upgrade"),
                 }
@@ -219,13 +254,18 @@ impl Service {
         &self,
         guest: &dyn Guest,
         request: ExecRequest,
+        session: &mut Session,
     ) -> Result<Box<dyn Running>, Unreachable> {
         let mut stop = self.stop.event();
         tokio::select! {
             biased;
-            () = &mut stop => Err(Unreachable { why: super::stop::SHUTTING_DOWN.to_owned() }),
+            () = &mut stop => {
+                session.ends(End::Shutdown);
+                Err(Unreachable { why: super::stop::SHUTTING_DOWN.to_owned() })
+            }
             started = guest.start(request) => {
                 if let Err(unreachable) = &started {
+                    session.ends(End::Unreachable);
                     info!(%unreachable, "sandbox out of reach");
                 }
                 started
@@ -294,6 +334,7 @@ fn refuse(refusal: &Refusal, why: impl Display) -> Response<AnswerBody> {
     info!(status = refusal.status, code = refusal.code, "refused");
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = text(status, refusal.body(why).to_string());
+    response.extensions_mut().insert(Refused(refusal.status, refusal.code));
     for (name, value) in refusal.headers() {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
             response.headers_mut().insert(name, HeaderValue::from_static(value));

@@ -20,12 +20,13 @@ use triwire::time::Instant;
 
 use super::command::Command;
 use super::frames::FrameBuf;
+use super::metrics::End;
+use super::service::Sandbox;
 use super::stop::{Event as Signal, SHUTTING_DOWN, Stop};
 use super::transport::Socket;
 use super::{OUTBOX, READ_AHEAD};
 use crate::Wake;
 use crate::clock::Clock;
-use crate::guest::Guest;
 use crate::record::ExecRequest;
 use crate::tokio::socket::{Ending, Message, Role, Rx, SendError, Sizes, Tx, link};
 
@@ -54,23 +55,32 @@ pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     transport: S,
     unread: Bytes,
     socket: Option<Socket>,
-    guest: Arc<dyn Guest>,
+    sandbox: Sandbox,
     stop: Stop,
     clock: Clock,
 ) {
+    let counters = Arc::clone(&sandbox.counters);
     let mut session = Session::new(transport, &unread, socket, &stop, clock);
     drop(unread);
-    let over = session.converse(guest).await;
+    let over = session.converse(sandbox).await;
     debug!(?over, "session over");
     match over {
         Over::Close(close) => {
             info!(code = close.code, "closing");
+            if !is_regular(close) {
+                counters.refused(close.code, "");
+            }
             session.tx.close(close.code, close.reason.as_str());
             session.settle().await;
         }
         Over::Closing => session.settle().await,
         Over::Gone => {}
     }
+}
+
+/// Reports whether a close refuses nothing.
+fn is_regular(close: Close) -> bool {
+    [Close::normal(), Close::going_away("")].iter().any(|regular| regular.code == close.code)
 }
 
 struct Session<S> {
@@ -116,12 +126,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
         }
     }
 
-    async fn converse(&mut self, guest: Arc<dyn Guest>) -> Over {
+    async fn converse(&mut self, sandbox: Sandbox) -> Over {
         let request = match self.request().await {
             Ok(request) => request,
             Err(over) => return over,
         };
-        let mut starting = guest.start(request);
+        let mut counted = sandbox.tally.begin();
+        let mut starting = sandbox.guest.start(request);
         let started = poll_fn(|cx| match starting.as_mut().poll(cx) {
             Poll::Ready(started) => Poll::Ready(Ok(started)),
             Poll::Pending => self.poll_before(cx).map(Err),
@@ -130,13 +141,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             Ok(Ok(running)) => running,
             Ok(Err(unreachable)) => {
                 info!(%unreachable, "sandbox out of reach");
+                counted.ends(End::Unreachable);
                 return Over::Close(self.rules.unreachable(unreachable));
             }
-            Err(over) => return over,
+            Err(over) => {
+                if let Some(end) = self.fault(over) {
+                    counted.ends(end);
+                }
+                return over;
+            }
         };
         drop(starting);
-        let mut command = Command::new(running, self.clock, Span::current());
-        poll_fn(|cx| self.poll_running(cx, &mut command)).await
+        let mut command = Command::new(running, self.clock, Span::current(), counted);
+        let over = poll_fn(|cx| self.poll_running(cx, &mut command)).await;
+        if let Some(end) = self.fault(over) {
+            command.ends(end);
+        }
+        over
+    }
+
+    /// Tells a client's fault, and a server that goes down, from a client that goes away.
+    fn fault(&self, over: Over) -> Option<End> {
+        match over {
+            Over::Close(close) if is_regular(close) => Some(End::Shutdown),
+            Over::Close(_) => Some(End::Fault),
+            Over::Closing if matches!(self.rx.ending(), Some(Ending::Fault(_))) => Some(End::Fault),
+            Over::Closing | Over::Gone => None,
+        }
     }
 
     /// Waits for the first message.
@@ -174,7 +205,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Polls a session whose command runs.
     fn poll_running(&mut self, cx: &mut Context<'_>, command: &mut Command) -> Poll<Over> {
         if self.stop.as_mut().poll(cx).is_ready() {
-            let exit = command.end(SHUTTING_DOWN);
+            let exit = command.end(End::Shutdown, SHUTTING_DOWN);
             return Poll::Ready(self.deliver(exit));
         }
         loop {
@@ -318,7 +349,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
     /// Behind our close frame: sends it, then reads on until the client's own, and no longer than
     /// the rules of lingering allow.
     async fn settle(mut self) {
-        let mut closing = Closing { linger: None, look: None, raw: false, answered: false };
+        let mut closing =
+            Closing { linger: None, look: None, raw: false, answered: false, ending: false };
         self.inbox.clear();
         poll_fn(|cx| self.poll_settle(cx, &mut closing)).await;
     }
@@ -333,13 +365,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
             }
             if let Some(linger) = &mut closing.linger {
                 linger.acknowledged(now, unacknowledged(self.socket.as_ref()));
-                if let Some(socket) = &self.socket
-                    && (closing.raw || closing.answered || self.rx.ending().is_some())
-                {
-                    // Neither end has anything more to say.
-                    socket.end_sending();
-                }
+                // Neither end has anything more to say.
+                closing.ending = closing.raw || closing.answered || self.rx.ending().is_some();
             }
+        }
+        if let Some(socket) = &self.socket {
+            closing.ending = closing.ending && socket.poll_end_sending(cx).is_pending();
         }
         while let Poll::Ready(received) = self.poll_discard(cx, closing) {
             match received {
@@ -413,6 +444,8 @@ struct Closing {
     raw: bool,
     /// The client's close frame came.
     answered: bool,
+    /// Our side of the connection is to be ended.
+    ending: bool,
 }
 
 fn unacknowledged(socket: Option<&Socket>) -> usize {

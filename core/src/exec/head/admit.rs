@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use subtle::{Choice, ConstantTimeEq};
 
 use super::{
-    Allow, Header, JSON_TYPE, Refusal, Repeated, SOCKET_VERSION, Why, host, is_media_type,
-    is_sandbox_id, items, length, only, split_once,
+    Allow, GUEST_PATH, Header, JSON_TYPE, Refusal, Repeated, SOCKET_VERSION, Why, host,
+    is_media_type, is_sandbox_id, items, length, only, split_once,
 };
 use crate::exec::request::MAX_REQUEST_BODY;
 
@@ -60,6 +60,18 @@ pub enum Access<'p> {
     Open,
     /// Whoever sends one of these keys; nobody when there are none.
     Keys(&'p [KeyDigest]),
+}
+
+impl Access<'_> {
+    /// Checks the only `Authorization` of a head.
+    fn check(self, authorization: Option<&[u8]>) -> Result<(), Refusal> {
+        // rule: EXEC-32
+        let Self::Keys(keys) = self else { return Ok(()) };
+        let key = authorization.and_then(bearer).ok_or(Why::KeyMissing)?;
+        let key = KeyDigest::of(key);
+        let known = keys.iter().fold(Choice::from(0), |known, ours| known | ours.ct_eq(&key));
+        if bool::from(known) { Ok(()) } else { Err(Why::KeyWrong.into()) }
+    }
 }
 
 /// What a server is to its clients: its address, its names and its keys.
@@ -129,35 +141,8 @@ pub fn admit<'t, H: AsRef<str>>(
     if method == "GET" && path == "/healthz" {
         return Ok(Route::Health);
     }
-    let once = |name: &'static str| {
-        only(headers.clone(), name).map_err(|Repeated| Refusal::from(Why::Repeated(name)))
-    };
-
-    // rule: EXEC-33
-    let host = once("Host")?.and_then(|host| core::str::from_utf8(host).ok());
-    let host = host.filter(|host| host::is_host(host)).ok_or(Why::HostMissing)?;
-    if authority.is_some_and(|authority| !authority.eq_ignore_ascii_case(host)) {
-        return Err(Why::Target.into());
-    }
-    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
-        return Err(Why::HostRefused.into());
-    }
-
-    // rule: EXEC-32
-    let authorization = once("Authorization")?;
-    if let Access::Keys(keys) = peer.access {
-        let key = authorization.and_then(bearer).ok_or(Why::KeyMissing)?;
-        let key = KeyDigest::of(key);
-        let known = keys.iter().fold(Choice::from(0), |known, ours| known | ours.ct_eq(&key));
-        if !bool::from(known) {
-            return Err(Why::KeyWrong.into());
-        }
-    }
-
-    // rule: EXEC-33
-    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
-        return Err(Why::OriginRefused.into());
-    }
+    let once = |name| once(headers.clone(), name);
+    gate(authority, once, peer)?;
 
     if path == "/healthz" {
         return Err(Why::Method { allow: Allow::Get }.into());
@@ -177,18 +162,7 @@ pub fn admit<'t, H: AsRef<str>>(
     match method {
         "GET" => Ok(Route::Socket { sandbox, key: upgrade(headers.clone(), once)? }),
         "POST" => {
-            // rule: EXEC-36
-            let content_type = once("Content-Type")?.filter(|value| !value.is_empty());
-            if content_type.is_some_and(|value| !is_media_type(value, JSON_TYPE)) {
-                return Err(Why::ContentType.into());
-            }
-            if let Some(value) = once("Content-Length")? {
-                // rule: EXEC-18
-                let limit = MAX_REQUEST_BODY as u64;
-                if length(value).ok_or(Why::Length)? > limit {
-                    return Err(Why::TooLarge { limit }.into());
-                }
-            }
+            check_body(once("Content-Type")?, once("Content-Length")?)?;
             // rule: EXEC-21
             if wants_stdin(query) {
                 Ok(Route::Hijack { sandbox })
@@ -198,6 +172,143 @@ pub fn admit<'t, H: AsRef<str>>(
         }
         _ => Err(Why::Method { allow: Allow::GetPost }.into()),
     }
+}
+
+/// Judges a request's head for a page that a server has beside the routes of [`admit`], such as
+/// metrics; `None` when that is not what is asked for.
+///
+/// The page is for GET. The order: path, then `Host`, key and `Origin` as everywhere, then the
+/// method. A page that everybody may read is asked for with [`Access::Open`].
+///
+/// ```
+/// use triwire::exec::head::{Access, Header, Peer, admit_page};
+///
+/// let peer: Peer<'_> = Peer { port: 80, loopback: true, hosts: &[], access: Access::Open };
+/// let headers = [Header { name: "Host", value: b"localhost:80" }];
+/// let judge = |target| admit_page("/metrics", "GET", target, headers.into_iter(), &peer);
+/// assert_eq!(judge("/metrics?a=1"), Some(Ok(())));
+/// assert_eq!(judge("/healthz"), None);
+/// ```
+// rule: EXEC-75
+pub fn admit_page<'t, H: AsRef<str>>(
+    page: &str,
+    method: &str,
+    target: &str,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    peer: &Peer<'_, H>,
+) -> Option<Result<(), Refusal>> {
+    let (authority, path, _) = parts(target)?;
+    if path != page {
+        return None;
+    }
+    let admitted = gate(authority, |name| once(headers.clone(), name), peer);
+    Some(admitted.and_then(|()| match method {
+        "GET" => Ok(()),
+        _ => Err(Why::Method { allow: Allow::Get }.into()),
+    }))
+}
+
+/// Judges who may ask, whatever for.
+fn gate<'t, H: AsRef<str>>(
+    authority: Option<&str>,
+    once: impl Fn(&'static str) -> Result<Option<&'t [u8]>, Refusal>,
+    peer: &Peer<'_, H>,
+) -> Result<(), Refusal> {
+    // rule: EXEC-33
+    let host = named_host(authority, once("Host")?)?;
+    if !host::is_allowed(host, peer.port, peer.loopback, peer.hosts) {
+        return Err(Why::HostRefused.into());
+    }
+
+    peer.access.check(once("Authorization")?)?;
+
+    // rule: EXEC-33
+    if once("Origin")?.is_some_and(|origin| !host::is_same_origin(origin, host)) {
+        return Err(Why::OriginRefused.into());
+    }
+    Ok(())
+}
+
+/// Judges the head of a request to a guest at the end of a link: a device at a serial port, an
+/// agent behind a socket. It has one route, `POST` [`GUEST_PATH`]; what follows an admitted head is
+/// the request's body, and once that is answered with [`Answer::Hijack`](super::Answer::Hijack),
+/// frames both ways.
+///
+/// The order: target, `Host`, key, `Origin`, route, method, `stdin=1`, then the content type and
+/// the declared length. `Host` may be any name: who has a link knows no name for its other end. A
+/// page of any origin is refused, for no page has business with a guest.
+///
+/// ```
+/// use triwire::exec::head::{Access, GUEST_PATH, Header, admit_guest};
+///
+/// let headers = [Header { name: "Host", value: b"localhost" }];
+/// let judge = |target| admit_guest("POST", target, headers.into_iter(), Access::Open);
+/// assert_eq!(judge(GUEST_PATH), Ok(()));
+/// assert_eq!(judge("/sandboxes/local/exec?stdin=1").unwrap_err().status, 404);
+/// ```
+///
+/// # Errors
+/// The [`Refusal`] to answer with.
+// rule: EXEC-64
+pub fn admit_guest<'t>(
+    method: &str,
+    target: &str,
+    headers: impl Iterator<Item = Header<'t>> + Clone,
+    access: Access<'_>,
+) -> Result<(), Refusal> {
+    let (authority, path, query) = parts(target).ok_or(Why::Target)?;
+    let once = |name| once(headers.clone(), name);
+    named_host(authority, once("Host")?)?;
+    access.check(once("Authorization")?)?;
+    if once("Origin")?.is_some() {
+        return Err(Why::OriginRefused.into());
+    }
+    let (guest_path, _) = split_once(GUEST_PATH, b'?').unwrap_or((GUEST_PATH, ""));
+    if path != guest_path {
+        return Err(Why::NotGuestPath.into());
+    }
+    if method != "POST" {
+        return Err(Why::Method { allow: Allow::Post }.into());
+    }
+    if !wants_stdin(query) {
+        return Err(Why::NotHijack.into());
+    }
+    check_body(once("Content-Type")?, once("Content-Length")?)
+}
+
+/// Finds the only header of a name.
+fn once<'t>(
+    headers: impl Iterator<Item = Header<'t>>,
+    name: &'static str,
+) -> Result<Option<&'t [u8]>, Refusal> {
+    only(headers, name).map_err(|Repeated| Why::Repeated(name).into())
+}
+
+/// Checks that `Host` is a host, and the one of a target that is a URL.
+fn named_host<'t>(authority: Option<&str>, host: Option<&'t [u8]>) -> Result<&'t str, Refusal> {
+    let host = host.and_then(|host| core::str::from_utf8(host).ok());
+    let host = host.filter(|host| host::is_host(host)).ok_or(Why::HostMissing)?;
+    if authority.is_some_and(|authority| !authority.eq_ignore_ascii_case(host)) {
+        return Err(Why::Target.into());
+    }
+    Ok(host)
+}
+
+/// Checks what a request declares of its body.
+fn check_body(content_type: Option<&[u8]>, declared: Option<&[u8]>) -> Result<(), Refusal> {
+    // rule: EXEC-36
+    let content_type = content_type.filter(|value| !value.is_empty());
+    if content_type.is_some_and(|value| !is_media_type(value, JSON_TYPE)) {
+        return Err(Why::ContentType.into());
+    }
+    if let Some(value) = declared {
+        // rule: EXEC-18
+        let limit = MAX_REQUEST_BODY as u64;
+        if length(value).ok_or(Why::Length)? > limit {
+            return Err(Why::TooLarge { limit }.into());
+        }
+    }
+    Ok(())
 }
 
 /// Splits a target into its authority, when it is a URL, its path and its query.

@@ -23,10 +23,14 @@ fn split(host: &str) -> Option<(&str, Option<u16>)> {
         return Some((name, None));
     }
     let digits = port.strip_prefix(':')?;
-    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+    if digits.is_empty() {
         return None;
     }
-    Some((name, Some(digits.parse().ok()?)))
+    let port = digits.bytes().try_fold(0_u16, |port, digit| {
+        let digit = char::from(digit).to_digit(10)?;
+        port.checked_mul(10)?.checked_add(digit as u16)
+    })?;
+    Some((name, Some(port)))
 }
 
 /// Reports whether `host` is a host name, an IPv4 address or an IPv6 one in brackets, with a port

@@ -3,7 +3,7 @@
 //! | end | writes | reads | decides |
 //! | --- | --- | --- | --- |
 //! | client | [`RequestHead::write`] | [`response`] | [`ResponseHead::expect_stream`] and its sisters |
-//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`] |
+//! | server | [`Answer::write`], [`Refusal::write`] | [`request`] | [`admit`], [`admit_guest`], [`admit_page`] |
 //!
 //! A head is taken only when it stands whole in the window of unread bytes, so the size of that
 //! window is its limit: status 431, or [`HeadError::TooLarge`] on the client. [`HeadScan`]
@@ -41,14 +41,14 @@ mod response;
 
 use core::fmt;
 
-pub use self::admit::{Access, KeyDigest, Peer, Route, admit};
+pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest, admit_page};
 pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
 
 use self::lines::Unparsed;
 use super::body::Framing;
-use crate::OutTooSmall;
+use crate::{OutTooSmall, json};
 
 /// Header lines that a head may have; one more is refused, whatever the window's size.
 pub const MAX_HEADERS: usize = 64;
@@ -58,6 +58,9 @@ pub const MAX_SANDBOX_ID: usize = 64;
 
 /// Bytes of an error's body that a client reads; what is longer is not one of ours.
 pub const MAX_ERROR_BODY: u64 = 65_536;
+
+/// Where a guest at the end of a link is asked for commands.
+pub const GUEST_PATH: &str = "/exec?stdin=1";
 
 /// Media type of a frame stream.
 pub const STREAM_TYPE: &str = "application/octet-stream";
@@ -80,6 +83,7 @@ pub struct Header<'h> {
 impl Header<'_> {
     /// Reports whether this header has the given name, case ignored.
     #[must_use]
+    #[inline(never)]
     pub fn is(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -145,11 +149,26 @@ fn items<'h>(
     headers: impl Iterator<Item = Header<'h>>,
     name: &str,
 ) -> impl Iterator<Item = &'h [u8]> {
-    headers
-        .filter(move |header| header.is(name))
-        .flat_map(|header| header.value.split(|byte| *byte == b','))
-        .map(trim)
-        .filter(|item| !item.is_empty())
+    headers.filter(move |header| header.is(name)).flat_map(|header| Items(header.value))
+}
+
+/// The items of one header's value.
+struct Items<'h>(&'h [u8]);
+
+impl<'h> Iterator for Items<'h> {
+    type Item = &'h [u8];
+
+    fn next(&mut self) -> Option<&'h [u8]> {
+        while !self.0.is_empty() {
+            let (item, rest) = cut(self.0, b',');
+            self.0 = rest;
+            let item = trim(item);
+            if !item.is_empty() {
+                return Some(item);
+            }
+        }
+        None
+    }
 }
 
 /// Splits at the first `separator`, which is dropped; without one, all stands before it.
@@ -180,10 +199,13 @@ fn is_media_type(value: &[u8], media_type: &str) -> bool {
 
 /// Reads a decimal `Content-Length`: digits only, no sign; what has no number is the largest.
 fn length(value: &[u8]) -> Option<u64> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+    if value.is_empty() {
         return None;
     }
-    Some(core::str::from_utf8(value).ok()?.parse().unwrap_or(u64::MAX))
+    value.iter().try_fold(0_u64, |length, digit| {
+        let digit = char::from(*digit).to_digit(10)?;
+        Some(length.saturating_mul(10).saturating_add(u64::from(digit)))
+    })
 }
 
 /// Reports whether `id` has the shape of a sandbox id.
@@ -295,6 +317,28 @@ impl<'o> Out<'o> {
         Self { out, len: 0 }
     }
 
+    #[inline(never)]
+    fn texts(&mut self, parts: &[&str]) {
+        for part in parts {
+            self.push(part.as_bytes());
+        }
+    }
+
+    /// Writes decimal digits. The formatting machinery says the same in 2 KiB of flash, which a
+    /// guest needs for nothing else.
+    fn number(&mut self, value: u64) {
+        self.push(json::decimal(value, &mut [0; 20]));
+    }
+
+    #[inline(never)]
+    fn push(&mut self, bytes: &[u8]) {
+        let room = self.out.get_mut(self.len..).unwrap_or_default();
+        if let Some(to) = room.get_mut(..bytes.len()) {
+            to.copy_from_slice(bytes);
+        }
+        self.len = self.len.saturating_add(bytes.len());
+    }
+
     fn finish(self) -> Result<&'o [u8], OutTooSmall> {
         let needed = self.len;
         let written: &'o [u8] = self.out;
@@ -304,11 +348,7 @@ impl<'o> Out<'o> {
 
 impl fmt::Write for Out<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = self.out.get_mut(self.len..).unwrap_or_default();
-        if let Some(to) = room.get_mut(..text.len()) {
-            to.copy_from_slice(text.as_bytes());
-        }
-        self.len = self.len.saturating_add(text.len());
+        self.push(text.as_bytes());
         Ok(())
     }
 }
@@ -334,26 +374,30 @@ enum Declared {
     UnknownCoding,
 }
 
-fn declared<'h>(headers: impl Iterator<Item = Header<'h>> + Clone) -> Declared {
-    let mut codings = items(headers.clone(), "transfer-encoding");
-    let length = match only(headers.clone(), "content-length") {
-        Ok(None) => None,
-        Ok(Some(value)) => match length(value) {
-            Some(length) => Some(length),
-            None => return Declared::BadLength,
-        },
-        Err(Repeated) => return Declared::BadLength,
-    };
-    match (codings.next(), codings.next(), length) {
-        (None, _, None) if headers.clone().any(|header| header.is("transfer-encoding")) => {
-            Declared::UnknownCoding
+fn declared<'h>(headers: impl Iterator<Item = Header<'h>>) -> Declared {
+    let mut length_of = None;
+    let (mut is_coded, mut codings, mut is_chunked) = (false, 0_u8, false);
+    for header in headers {
+        if header.is("content-length") {
+            match length(header.value) {
+                Some(length) if length_of.is_none() => length_of = Some(length),
+                _ => return Declared::BadLength,
+            }
+        } else if header.is("transfer-encoding") {
+            is_coded = true;
+            for coding in Items(header.value) {
+                codings = codings.saturating_add(1);
+                is_chunked = coding.eq_ignore_ascii_case(b"chunked");
+            }
         }
-        (None, _, None) => Declared::Nothing,
-        (None, _, Some(length)) => Declared::Framing(Framing::Length(length)),
-        (Some(coding), None, length) if coding.eq_ignore_ascii_case(b"chunked") => {
-            if length.is_some() { Declared::Both } else { Declared::Framing(Framing::Chunked) }
-        }
-        (Some(_), ..) => Declared::UnknownCoding,
+    }
+    match (codings, length_of) {
+        (0, None) if is_coded => Declared::UnknownCoding,
+        (0, None) => Declared::Nothing,
+        (0, Some(length)) => Declared::Framing(Framing::Length(length)),
+        (1, None) if is_chunked => Declared::Framing(Framing::Chunked),
+        (1, Some(_)) if is_chunked => Declared::Both,
+        _ => Declared::UnknownCoding,
     }
 }
 

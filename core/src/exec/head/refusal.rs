@@ -2,11 +2,10 @@
 
 use core::fmt::{self, Write as _};
 
-use super::{JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, SOCKET_VERSION, write_to};
-use crate::OutTooSmall;
+use super::{GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION};
 use crate::exec::body::{BodyError, BodyFault};
 use crate::exec::request::RequestError;
-use crate::json;
+use crate::{OutTooSmall, json, words};
 
 /// A request that is not answered with what it asked for.
 ///
@@ -71,6 +70,8 @@ pub enum Why {
     OriginRefused,
     /// No such route.
     UnknownRoute,
+    /// Not the path that a guest takes commands at.
+    NotGuestPath,
     /// No such sandbox.
     UnknownSandbox,
     /// The route exists, with other methods.
@@ -93,10 +94,14 @@ pub enum Why {
     HeadTooLarge,
     /// The head has more than [`MAX_HEADERS`] lines.
     TooManyHeaders,
+    /// Plain HTTP, where TLS is spoken.
+    TlsMissing,
     /// The server failed.
     Internal,
     /// `Transfer-Encoding` names a coding other than `chunked`.
     TransferCoding,
+    /// A command without `stdin=1`, which a guest takes only with it.
+    NotHijack,
     /// The server cannot take over a connection.
     HijackUnavailable,
     /// The sandbox cannot be reached.
@@ -111,11 +116,14 @@ pub enum Allow {
     Get,
     /// Exec.
     GetPost,
+    /// Exec at a guest.
+    Post,
 }
 
 impl Allow {
     const GET: &'static str = "GET";
     const GET_POST: &'static str = "GET, POST";
+    const POST: &'static str = "POST";
 
     /// Returns the value of the header `Allow`.
     #[must_use]
@@ -123,6 +131,7 @@ impl Allow {
         match self {
             Self::Get => Self::GET,
             Self::GetPost => Self::GET_POST,
+            Self::Post => Self::POST,
         }
     }
 }
@@ -131,28 +140,35 @@ impl fmt::Display for Why {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(what) => {
-                write!(f, "the request's head is malformed: {what}; send HTTP/1.1")
+                f.write_str("the request's head is malformed: ")?;
+                what.fmt(f)?;
+                f.write_str("; send HTTP/1.1")
             }
             Self::Target => f.write_str(
                 "the request's target is malformed; send a path that starts with '/', \
                  or a URL whose host is the Host header's",
             ),
             Self::Repeated(name) => {
-                write!(f, "the header {name} stands more than once; send it once")
+                words::texts(f, &["the header ", name, " stands more than once; send it once"])
             }
             Self::Length => f.write_str(
                 "the body's length is malformed; send one Content-Length in decimal digits, \
                  or Transfer-Encoding: chunked, not both",
             ),
-            Self::Body(fault) => write!(f, "the body is malformed: {fault}"),
+            Self::Body(fault) => {
+                f.write_str("the body is malformed: ")?;
+                fault.fmt(f)
+            }
             Self::Request(error) => error.fmt(f),
             Self::HostMissing => f.write_str(
                 "the Host header is missing or malformed; send one with the name and port \
                  that the connection was made to",
             ),
-            Self::SandboxId => write!(
+            Self::SandboxId => words::number(
                 f,
-                "the sandbox id is malformed; it is 1 to {MAX_SANDBOX_ID} of A-Z a-z 0-9 _ -"
+                "the sandbox id is malformed; it is 1 to ",
+                MAX_SANDBOX_ID as u64,
+                " of A-Z a-z 0-9 _ -",
             ),
             Self::SocketKey => {
                 f.write_str("Sec-WebSocket-Key is missing or malformed; send 16 bytes in base64")
@@ -174,36 +190,50 @@ impl fmt::Display for Why {
             Self::UnknownRoute => f.write_str(
                 "no such route; there are GET /healthz and /sandboxes/{id}/exec with POST or GET",
             ),
+            Self::NotGuestPath => words::texts(
+                f,
+                &["no such route; this guest takes commands with POST ", GUEST_PATH],
+            ),
             Self::UnknownSandbox => {
                 f.write_str("no such sandbox; use an id from the server's configuration")
             }
             Self::Method { allow } => {
-                write!(f, "the route does not take this method; use {}", allow.as_str())
+                words::texts(f, &["the route does not take this method; use ", allow.as_str()])
             }
             Self::TooLarge { limit } => {
-                write!(f, "the request's body is too large; send at most {limit} bytes")
+                words::number(f, "the request's body is too large; send at most ", *limit, " bytes")
             }
             Self::ContentType => {
-                write!(f, "the body's content type is not JSON; send {JSON_TYPE}")
+                words::texts(f, &["the body's content type is not JSON; send ", JSON_TYPE])
             }
             Self::UpgradeMissing => f.write_str(
                 "GET runs commands over WebSocket only; upgrade to version 13, or send a POST",
             ),
-            Self::SocketVersion => write!(
+            Self::SocketVersion => words::texts(
                 f,
-                "that version of WebSocket is not spoken; send Sec-WebSocket-Version: \
-                 {SOCKET_VERSION}"
+                &[
+                    "that version of WebSocket is not spoken; send Sec-WebSocket-Version: ",
+                    SOCKET_VERSION,
+                ],
             ),
             Self::HeadTooLarge => {
                 f.write_str("the request's head is too large; send fewer or shorter headers")
             }
-            Self::TooManyHeaders => {
-                write!(f, "the request has too many headers; send at most {MAX_HEADERS}")
-            }
+            Self::TooManyHeaders => words::number(
+                f,
+                "the request has too many headers; send at most ",
+                MAX_HEADERS as u64,
+                "",
+            ),
+            Self::TlsMissing => f.write_str("TLS is spoken here; use https:// or wss://"),
             Self::Internal => f.write_str("the server failed; its log says more, then try again"),
             Self::TransferCoding => f.write_str(
                 "the body's transfer coding is not supported; \
                  send Transfer-Encoding: chunked or Content-Length",
+            ),
+            Self::NotHijack => words::texts(
+                f,
+                &["this guest takes commands with stdin=1 only; POST to ", GUEST_PATH],
             ),
             Self::HijackUnavailable => f.write_str(
                 "this server cannot hand over the connection; use WebSocket for stdin, \
@@ -233,14 +263,15 @@ impl From<Why> for Refusal {
             Why::KeyMissing | Why::KeyWrong => (401, ""),
             Why::HostRefused => (403, "host-refused"),
             Why::OriginRefused => (403, "origin-refused"),
-            Why::UnknownRoute | Why::UnknownSandbox => (404, "not_found"),
+            Why::UnknownRoute | Why::NotGuestPath | Why::UnknownSandbox => (404, "not_found"),
             Why::Method { .. } => (405, ""),
             Why::TooLarge { .. } => (413, ""),
+            Why::TlsMissing => (400, "tls_required"),
             Why::ContentType => (415, ""),
             Why::UpgradeMissing | Why::SocketVersion => (426, ""),
             Why::HeadTooLarge | Why::TooManyHeaders => (431, ""),
             Why::Internal => (500, ""),
-            Why::TransferCoding => (501, ""),
+            Why::TransferCoding | Why::NotHijack => (501, ""),
             Why::HijackUnavailable => (501, "hijack_unavailable"),
             Why::Unreachable => (502, ""),
         };
@@ -271,6 +302,12 @@ impl Refusal {
     #[must_use]
     pub fn unknown_sandbox() -> Self {
         Why::UnknownSandbox.into()
+    }
+
+    /// 400 with code `tls_required`: the first byte of a connection is not that of TLS.
+    #[must_use]
+    pub fn tls_missing() -> Self {
+        Why::TlsMissing.into()
     }
 
     /// 413: an HTTP library found the body to be larger than `limit` bytes.
@@ -315,6 +352,7 @@ impl Refusal {
             ],
             Why::Method { allow: Allow::Get } => &[("Allow", Allow::GET)],
             Why::Method { allow: Allow::GetPost } => &[("Allow", Allow::GET_POST)],
+            Why::Method { allow: Allow::Post } => &[("Allow", Allow::POST)],
             _ => &[],
         }
     }
@@ -335,18 +373,29 @@ impl Refusal {
         detail: impl fmt::Display,
         out: &'o mut [u8],
     ) -> Result<&'o [u8], OutTooSmall> {
-        let body = self.body(detail);
-        let mut length = Length(0);
-        // Counting never fails.
+        self.write_body(&self.body(&detail), out)
+    }
+
+    fn write_body<'o>(
+        &self,
+        body: &dyn fmt::Display,
+        out: &'o mut [u8],
+    ) -> Result<&'o [u8], OutTooSmall> {
+        // `Out` never fails; a `Display` that does has written what it could.
+        let mut length = Out::new(&mut []);
         let _ = write!(length, "{body}");
-        write_to(out, |out| {
-            let reason = reason(self.status);
-            write!(out, "HTTP/1.1 {} {reason}\r\nContent-Type: {JSON_TYPE}\r\n", self.status)?;
-            for (name, value) in self.headers() {
-                write!(out, "{name}: {value}\r\n")?;
-            }
-            write!(out, "Content-Length: {}\r\nConnection: close\r\n\r\n{body}", length.0)
-        })
+        let mut to = Out::new(out);
+        to.texts(&["HTTP/1.1 "]);
+        to.number(u64::from(self.status));
+        to.texts(&[" ", reason(self.status), "\r\nContent-Type: ", JSON_TYPE, "\r\n"]);
+        for (name, value) in self.headers() {
+            to.texts(&[name, ": ", value, "\r\n"]);
+        }
+        to.texts(&["Content-Length: "]);
+        to.number(length.len as u64);
+        to.texts(&["\r\nConnection: close\r\n\r\n"]);
+        let _ = write!(to, "{body}");
+        to.finish()
     }
 }
 
@@ -424,16 +473,6 @@ impl fmt::Write for Escape<'_, '_> {
             }
             _ => Err(fmt::Error),
         }
-    }
-}
-
-/// Counts the bytes of what is formatted into it.
-struct Length(usize);
-
-impl fmt::Write for Length {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0 = self.0.saturating_add(text.len());
-        Ok(())
     }
 }
 

@@ -3,9 +3,9 @@
 use core::fmt::Write as _;
 
 use super::{
-    Declared, Framing, HeadError, HeadScan, Headers, JSON_TYPE, Part, Peer, Refusal, Route,
-    SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, declared, host, is_sandbox_id, items, lines,
-    split_once, write_to,
+    Access, Declared, Framing, HeadError, HeadScan, Headers, JSON_TYPE, Part, Peer, Refusal, Route,
+    SOCKET_VERSION, STREAM_TYPE, Unparsed, Why, admit, admit_guest, declared, host, is_sandbox_id,
+    items, lines, split_once, write_to,
 };
 use crate::exec::body::Body;
 use crate::exec::request::MAX_REQUEST_BODY;
@@ -152,6 +152,14 @@ impl<'w> ParsedRequest<'w> {
         knows: impl Fn(&str) -> bool,
     ) -> Result<Route<'w>, Refusal> {
         admit(self.method, self.target, self.headers, peer, knows)
+    }
+
+    /// Judges a request to a guest: the same as [`admit_guest`].
+    ///
+    /// # Errors
+    /// The [`Refusal`] to answer with.
+    pub fn admit_guest(&self, access: Access<'_>) -> Result<(), Refusal> {
+        admit_guest(self.method, self.target, self.headers, access)
     }
 
     /// Makes the reader of the body that follows, held to [`MAX_REQUEST_BODY`]: its error makes a

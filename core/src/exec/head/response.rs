@@ -1,10 +1,10 @@
 //! The head of a response: parsed by the client, written by servers with a loop of their own.
 
-use core::fmt::{self, Write as _};
+use core::fmt;
 
 use super::{
-    Declared, Framing, HeadScan, Headers, JSON_TYPE, MAX_ERROR_BODY, MAX_HEADERS, Malformed,
-    STREAM_TYPE, Unparsed, declared, is_media_type, items, lines, write_to,
+    Declared, Framing, HeadScan, Headers, JSON_TYPE, MAX_ERROR_BODY, MAX_HEADERS, Malformed, Out,
+    STREAM_TYPE, Unparsed, declared, is_media_type, items, lines,
 };
 use crate::OutTooSmall;
 use crate::exec::body::Body;
@@ -347,31 +347,28 @@ impl Answer<'_> {
     /// # Errors
     /// [`OutTooSmall`]; 256 bytes hold every answer.
     pub fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
-        write_to(out, |out| match self {
-            Self::Health => write!(
-                out,
-                "HTTP/1.1 200 OK\r\nContent-Type: {JSON_TYPE}\r\nContent-Length: {}\r\n\
-                 Connection: close\r\n\r\n{HEALTH_BODY}",
-                HEALTH_BODY.len()
-            ),
-            Self::Stream => write!(
-                out,
-                "HTTP/1.1 200 OK\r\nContent-Type: {STREAM_TYPE}\r\nConnection: close\r\n\r\n"
-            ),
-            Self::Chunked => write!(
-                out,
-                "HTTP/1.1 200 OK\r\nContent-Type: {STREAM_TYPE}\r\n\
-                 Transfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
-            ),
-            // rule: EXEC-21
-            Self::Hijack => {
-                write!(out, "HTTP/1.1 200 OK\r\nContent-Type: {STREAM_TYPE}\r\n\r\n")
+        const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: ";
+        const CLOSE: &str = "Connection: close\r\n\r\n";
+        let mut to = Out::new(out);
+        match self {
+            Self::Health => {
+                to.texts(&[OK, JSON_TYPE, "\r\nContent-Length: "]);
+                to.number(HEALTH_BODY.len() as u64);
+                to.texts(&["\r\n", CLOSE, HEALTH_BODY]);
             }
-            Self::Socket { accept } => write!(
-                out,
+            Self::Stream => to.texts(&[OK, STREAM_TYPE, "\r\n", CLOSE]),
+            Self::Chunked => {
+                to.texts(&[OK, STREAM_TYPE, "\r\nTransfer-Encoding: chunked\r\n", CLOSE]);
+            }
+            // rule: EXEC-21
+            Self::Hijack => to.texts(&[OK, STREAM_TYPE, "\r\n\r\n"]),
+            Self::Socket { accept } => to.texts(&[
                 "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\
-                 Upgrade: websocket\r\nSec-WebSocket-Accept: {accept}\r\n\r\n"
-            ),
-        })
+                 Upgrade: websocket\r\nSec-WebSocket-Accept: ",
+                accept,
+                "\r\n\r\n",
+            ]),
+        }
+        to.finish()
     }
 }

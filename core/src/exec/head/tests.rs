@@ -190,6 +190,41 @@ fn keys() {
 }
 
 #[test]
+fn a_page_beside_the_routes_is_gated_as_they_are() {
+    // rule: EXEC-75
+    let keys = [KeyDigest::of(b"secret")];
+    let page = |method, target, headers: &[(&str, &str)], access| {
+        let peer: Peer<'_> = Peer { port: 7878, loopback: true, hosts: &[], access };
+        let headers = headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() });
+        admit_page("/metrics", method, target, headers, &peer)
+            .map(|judged| judged.map_err(|refusal| refusal.status))
+    };
+    let keyed = |method, target, headers| page(method, target, headers, Access::Keys(&keys));
+    let cross = ("Origin", "http://evil.example");
+    for (method, target, headers, expected) in [
+        ("GET", "/metrics", &[HOST, AUTH][..], Some(Ok(()))),
+        ("GET", "/metrics?x=1", &[HOST, AUTH], Some(Ok(()))),
+        ("GET", "http://localhost:7878/metrics", &[HOST, AUTH], Some(Ok(()))),
+        ("GET", "/metrics", &[AUTH], Some(Err(400))),
+        ("GET", "/metrics", &[("Host", "evil.example"), AUTH], Some(Err(403))),
+        ("GET", "/metrics", &[HOST], Some(Err(401))),
+        ("GET", "/metrics", &[HOST, AUTH, cross], Some(Err(403))),
+        ("POST", "/metrics", &[HOST, AUTH], Some(Err(405))),
+        ("POST", "/metrics", &[HOST], Some(Err(401))),
+        ("GET", "/metrics/", &[HOST, AUTH], None),
+        ("GET", "/metricsx", &[HOST, AUTH], None),
+        ("GET", "metrics", &[HOST, AUTH], None),
+        ("GET", "/sandboxes/local/exec", &[HOST, AUTH], None),
+    ] {
+        assert_eq!(keyed(method, target, headers), expected, "{method} {target} {headers:?}");
+    }
+    assert_eq!(page("GET", "/metrics", &[HOST], Access::Open), Some(Ok(())));
+    assert_eq!(page("GET", "/metrics", &[HOST, cross], Access::Open), Some(Err(403)));
+    // Who has no such page knows no such route.
+    assert_eq!(ask("GET", "/metrics", &[]).unwrap_err().status, 404);
+}
+
+#[test]
 fn the_order_of_checks() {
     // rule: EXEC-33
     let path = "/sandboxes/a.b/exec";
@@ -564,6 +599,71 @@ fn heads() -> impl Strategy<Value = (String, Vec<(String, String)>)> {
             (format!("{before}GET /x HTTP/1.1{end}{lines}{end}"), headers)
         },
     )
+}
+
+/// Judges a request to a guest that knows one key, sent with that key in front of `headers`.
+fn ask_guest(method: &str, target: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
+    let headers = [&[AUTH], headers].concat();
+    let headers = headers.iter().map(|(name, value)| Header { name, value: value.as_bytes() });
+    admit_guest(method, target, headers, Access::Keys(&[KeyDigest::of(b"secret")]))
+}
+
+#[test]
+fn a_guest_takes_commands_at_one_route() {
+    // rule: EXEC-64
+    let any_host = ("Host", "no-name-of-ours.example:1");
+    assert_eq!(ask_guest("POST", GUEST_PATH, &[any_host]), Ok(()));
+    assert_eq!(ask_guest("POST", "/exec?a=1&stdin=1", &[any_host]), Ok(()));
+    assert_eq!(ask_guest("POST", "http://h/exec?stdin=1", &[("Host", "h")]), Ok(()));
+    let is_origin = ("Origin", "http://no-name-of-ours.example:1");
+    let cases: &[Refused<'_>] = &[
+        ("POST", "exec?stdin=1", &[any_host], 400, Why::Target),
+        ("POST", "http://h/exec?stdin=1", &[any_host], 400, Why::Target),
+        ("POST", GUEST_PATH, &[], 400, Why::HostMissing),
+        ("POST", GUEST_PATH, &[("Host", "a b")], 400, Why::HostMissing),
+        ("POST", GUEST_PATH, &[any_host, any_host], 400, Why::Repeated("Host")),
+        ("POST", GUEST_PATH, &[any_host, is_origin], 403, Why::OriginRefused),
+        ("POST", "/", &[any_host], 404, Why::NotGuestPath),
+        ("GET", "/healthz", &[any_host], 404, Why::NotGuestPath),
+        ("POST", "/exec/?stdin=1", &[any_host], 404, Why::NotGuestPath),
+        ("POST", "/sandboxes/mcu/exec?stdin=1", &[any_host], 404, Why::NotGuestPath),
+        ("GET", GUEST_PATH, &[any_host], 405, Why::Method { allow: Allow::Post }),
+        ("post", GUEST_PATH, &[any_host], 405, Why::Method { allow: Allow::Post }),
+        ("POST", "/exec", &[any_host], 501, Why::NotHijack),
+        ("POST", "/exec?stdin=0", &[any_host], 501, Why::NotHijack),
+        ("POST", GUEST_PATH, &[any_host, ("Content-Type", "text/plain")], 415, Why::ContentType),
+        ("POST", GUEST_PATH, &[any_host, ("Content-Length", "-1")], 400, Why::Length),
+        (
+            "POST",
+            GUEST_PATH,
+            &[any_host, ("Content-Length", "1048577")],
+            413,
+            Why::TooLarge { limit: 1 << 20 },
+        ),
+    ];
+    for (method, target, headers, status, why) in cases {
+        let refusal = ask_guest(method, target, headers).unwrap_err();
+        assert_eq!((refusal.status, refusal.why), (*status, *why), "{method} {target} {headers:?}");
+    }
+    let refusal = ask_guest("PUT", GUEST_PATH, &[any_host]).unwrap_err();
+    assert_eq!(refusal.headers(), [("Allow", "POST")]);
+}
+
+#[test]
+fn a_guest_with_keys_admits_nobody_else() {
+    // rule: EXEC-32, EXEC-64
+    let host = Header { name: "Host", value: b"mcu" };
+    let keys = [KeyDigest::of(b"secret")];
+    let judge = |access: Access<'_>, key: Option<&str>| {
+        let value = format!("Bearer {}", key.unwrap_or_default());
+        let key = key.map(|_| Header { name: "Authorization", value: value.as_bytes() });
+        admit_guest("POST", GUEST_PATH, core::iter::once(host).chain(key), access)
+            .map_err(|refusal| refusal.why)
+    };
+    assert_eq!(judge(Access::Keys(&keys), Some("secret")), Ok(()));
+    assert_eq!(judge(Access::Keys(&keys), Some("other")), Err(Why::KeyWrong));
+    assert_eq!(judge(Access::Keys(&keys), None), Err(Why::KeyMissing));
+    assert_eq!(judge(Access::Open, None), Ok(()));
 }
 
 proptest! {

@@ -5,6 +5,12 @@
 //! hosts = ["gateway.example"]
 //! key_file = "keys"          # or key_files = ["keys", "more-keys"]
 //!
+//! behind_proxy = false
+//!
+//! [tls]
+//! cert = "cert.pem"
+//! key = "key.pem"
+//!
 //! [sandboxes.build]
 //! root = "/srv/build"
 //! inherit_env = false
@@ -41,7 +47,19 @@ pub(crate) struct File {
     pub(crate) listen: Option<Located<String>>,
     pub(crate) hosts: Option<Located<Vec<String>>>,
     pub(crate) key_files: Vec<Located<PathBuf>>,
+    pub(crate) tls: Option<Located<Tls>>,
+    pub(crate) behind_proxy: Option<Located<bool>>,
     pub(crate) sandboxes: Vec<Located<Sandbox>>,
+}
+
+/// The files that TLS is spoken with.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Tls {
+    /// The certificate chain, the server's own first, in PEM.
+    pub(crate) cert: PathBuf,
+    /// Its private key, in PEM.
+    pub(crate) key: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +70,8 @@ struct Tables {
     key_file: Option<Spanned<PathBuf>>,
     #[serde(default)]
     key_files: Vec<Spanned<PathBuf>>,
+    tls: Option<Spanned<Tls>>,
+    behind_proxy: Option<Spanned<bool>>,
     #[serde(default)]
     sandboxes: BTreeMap<Spanned<String>, Table>,
 }
@@ -76,6 +96,13 @@ impl File {
         })?;
         let mut file = Self { path: path.to_owned(), ..Self::default() };
         file.listen = tables.listen.map(|listen| locate(text, listen));
+        file.behind_proxy = tables.behind_proxy.map(|behind| locate(text, behind));
+        file.tls = tables.tls.map(|tls| {
+            let mut tls = locate(text, tls);
+            tls.value.cert = beside(path, &tls.value.cert);
+            tls.value.key = beside(path, &tls.value.key);
+            tls
+        });
         if let Some(hosts) = tables.hosts {
             let start = hosts.span().start;
             let mut names = Vec::new();

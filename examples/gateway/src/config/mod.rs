@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
-use file::File;
+use file::{File, Tls};
 use sandbox::{Place, Sandbox};
 
 /// Where a value comes from.
@@ -59,6 +59,8 @@ pub(crate) struct ServeSettings {
     pub(crate) hosts: Setting<Vec<String>>,
     /// In the order of the file; never empty.
     pub(crate) key_files: Vec<Setting<PathBuf>>,
+    pub(crate) tls: Option<Setting<Tls>>,
+    pub(crate) behind_proxy: Setting<bool>,
     /// By name; never empty.
     pub(crate) sandboxes: Vec<Setting<Sandbox>>,
 }
@@ -104,6 +106,12 @@ impl ServeSettings {
         if key_files.is_empty() {
             key_files.push(Setting::new(keys::default_file(&state.value), Origin::Default));
         }
+        let tls = file.tls.as_ref().map(|tls| Setting::new(tls.value.clone(), file.origin(tls)));
+        let behind_proxy = match &file.behind_proxy {
+            _ if flags.behind_proxy => Setting::new(true, Origin::Given),
+            Some(behind) => Setting::new(behind.value, file.origin(behind)),
+            None => Setting::new(false, Origin::Default),
+        };
         let mut sandboxes: Vec<_> = file
             .sandboxes
             .iter()
@@ -115,7 +123,16 @@ impl ServeSettings {
             let local = Sandbox { name: "local".into(), place };
             sandboxes.push(Setting::new(local, Origin::Default));
         }
-        Ok(Self { config: flags.config.clone(), state, listen, hosts, key_files, sandboxes })
+        Ok(Self {
+            config: flags.config.clone(),
+            state,
+            listen,
+            hosts,
+            key_files,
+            tls,
+            behind_proxy,
+            sandboxes,
+        })
     }
 }
 

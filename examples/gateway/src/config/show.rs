@@ -67,6 +67,17 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     for file in &settings.key_files {
         row("serve.key_file", file.value.display().to_string(), file.origin.to_string());
     }
+    if let Some(tls) = &settings.tls {
+        row("serve.tls.cert", tls.value.cert.display().to_string(), tls.origin.to_string());
+        row("serve.tls.key", tls.value.key.display().to_string(), tls.origin.to_string());
+    } else {
+        row("serve.tls", "none".into(), Origin::Default.to_string());
+    }
+    row(
+        "serve.behind_proxy",
+        settings.behind_proxy.value.to_string(),
+        origin("behind_proxy", &settings.behind_proxy.origin),
+    );
     for sandbox in &settings.sandboxes {
         let from = sandbox.origin.to_string();
         let name = format!("serve.sandboxes.{}", sandbox.value.name);
@@ -113,6 +124,8 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
         }
     };
     row("exec.key", key, from);
+    let ca = client.ca.as_ref().map_or("the system's".into(), |path| path.display().to_string());
+    row("exec.ca", ca, given("ca"));
     let transport = match client.transport {
         Some(TransportName::Ws) => "ws",
         Some(TransportName::Hijack) => "hijack",

@@ -7,6 +7,7 @@ use std::thread;
 
 use triwire_std::client::{Client, ClientError, DEFAULT_URL, Output, Session, Transport};
 use triwire_std::record::{ExecRequest, ExecResult};
+use triwire_std::tls::ClientTls;
 
 use crate::cli::{ExecArgs, TransportName};
 use crate::config;
@@ -41,6 +42,11 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let state = || config::state(&args.state).map(|state| state.value);
     if let Some(key) = keys::for_client(args.client.key_file.as_deref(), state, url)? {
         builder = builder.key(key.expose());
+    }
+    if let Some(ca) = &args.client.ca {
+        let tls =
+            ClientTls::from_file(ca).map_err(|error| Failure::new(format!("--ca: {error}")))?;
+        builder = builder.tls(tls);
     }
     let client = builder.build()?;
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -9,11 +9,13 @@
 //! Nothing is decided here: an operation hands the case's bytes to a machine and notes what that
 //! answers.
 
+mod channel;
 mod client;
 pub mod frames;
 mod head;
 mod input;
 mod records;
+mod signed;
 mod text;
 mod websocket;
 
@@ -111,6 +113,18 @@ fn run(op: &str, input: Input<'_>) -> Option<Result<Value, Bad>> {
         "exec.ws_client" => client::websocket,
         "websocket.server" => websocket::server,
         "websocket.client" => websocket::client,
+        "bounds.equal" => channel::bounds,
+        "call.parse" => channel::call,
+        "answer.parse" => channel::answer,
+        "door.receive" => channel::receive,
+        "door.script" => channel::door,
+        "broker.script" => channel::broker,
+        "origin.local" => channel::origin,
+        "hello.script" => channel::hello,
+        "signature.sign" => signed::sign,
+        "signature.verify" => signed::verify,
+        "url.parts" => signed::url,
+        "replay.script" => signed::replay,
         "text.trim" => text::trim,
         "text.length" => text::length,
         _ => return None,

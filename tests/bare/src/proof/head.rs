@@ -62,6 +62,10 @@ fn server() {
     if let Err(refusal) = head::admit(text(), text(), headers, &peer, |_| any(true)) {
         refused(refusal);
     }
+    let headers = any(&[Header { name: "", value: b"" }][..]).iter().copied();
+    if let Err(refusal) = head::admit_guest(text(), text(), headers, peer.access) {
+        refused(refusal);
+    }
     for refusal in [
         Refusal::unknown_sandbox(),
         Refusal::too_large(any(1)),

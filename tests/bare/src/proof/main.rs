@@ -5,10 +5,13 @@
 #![no_std]
 #![no_main]
 
+mod channel;
 mod exec;
 mod head;
 mod json;
+mod line;
 mod memory;
+mod signed;
 mod socket;
 
 use core::fmt::{self, Display, Write};
@@ -35,7 +38,10 @@ extern "C" fn _start() -> ! {
         json::run();
         exec::run();
         head::run();
+        line::run();
+        signed::run();
         socket::run();
+        channel::run();
         planted();
     }
 }

@@ -8,7 +8,7 @@ use cortex_m_semihosting::debug::{self, EXIT_FAILURE, EXIT_SUCCESS};
 use cortex_m_semihosting::hio;
 
 /// A hijacked request as it comes over the wire, and the client's frames behind it.
-const REQUEST: &[u8] = b"POST /sandboxes/mcu/exec?stdin=1 HTTP/1.1\r\nHost: mcu:80\r\n\
+const REQUEST: &[u8] = b"POST /exec?stdin=1 HTTP/1.1\r\nHost: mcu:80\r\n\
 Authorization: Bearer 0123456789abcdef0123456789abcdef\r\n\
 Accept: application/octet-stream, application/json\r\nContent-Type: application/json\r\n\
 Content-Length: 71\r\n\r\n\
@@ -27,6 +27,14 @@ const RECORD: &[u8] =
 /// The client's frames alone.
 const FRAMES: &[u8] = b"\x04\0\0\0\0\0\0\x05hello\x05\0\0\0\0\0\0\0";
 
+/// A gateway's reset, its stream 0, five bytes on it, their total, and the close.
+const LINE: &[u8] = b"\
+\x01\x01\x02\x01\x01\x01\x01\x02\x01\x01\x06\x01\xa3\x18\x5cP\x03\xc0*\0\
+\x02\x01\x01\x02\x01\x03\x88l\0\
+\x02\x02\x01\x08hello}\xfa\0\
+\x02\x04\x01\x01\x01\x02\x05\x01\x02\x01\x03\x5cj\0\
+\x02\x03\x03H\x5c\0";
+
 /// What arrives, unknown to the compiler.
 #[allow(dead_code, reason = "each program reads its own")]
 pub(crate) struct Wire {
@@ -34,6 +42,7 @@ pub(crate) struct Wire {
     pub(crate) answer: &'static [u8],
     pub(crate) record: &'static [u8],
     pub(crate) frames: &'static [u8],
+    pub(crate) line: &'static [u8],
 }
 
 /// Fills a link's window, as an adapter would.
@@ -48,7 +57,13 @@ pub(crate) fn receive<'w>(wire: &[u8], window: &'w mut [u8]) -> &'w [u8] {
 /// Runs a capability, then writes how deep the stack went and how many bytes of buffers the
 /// caller gave: `stack N buffers N`.
 pub(crate) fn measure(buffers: usize, run: impl FnOnce(&Wire) -> bool) -> ! {
-    let wire = black_box(Wire { request: REQUEST, answer: ANSWER, record: RECORD, frames: FRAMES });
+    let wire = black_box(Wire {
+        request: REQUEST,
+        answer: ANSWER,
+        record: RECORD,
+        frames: FRAMES,
+        line: LINE,
+    });
     let top = msp::read() as usize;
     let passed = outlined(run, &wire);
     let stack = top.saturating_sub(deepest());

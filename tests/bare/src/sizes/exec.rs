@@ -1,14 +1,59 @@
 //! Both ends of an exec session, as a device has them.
 
+use core::fmt;
 use core::hint::black_box;
 
+use triwire::OutTooSmall;
+use triwire::exec::ExecError;
 use triwire::exec::body::Body;
-use triwire::exec::head::{self, Access, Answer, Mode, Peer, Refusal, RequestHead, Route};
+use triwire::exec::head::{self, Access, Answer, Mode, Refusal, RequestHead};
 use triwire::exec::request::{ExecRequest, RequestError, write_request};
 use triwire::exec::result::ExecResult;
 use triwire::exec::session::{Input, InputReader, InputWriter, OutputReader, OutputWriter};
 use triwire::exec::socket::Reason;
 use triwire::json::Text;
+
+/// How a guest says what went wrong.
+pub(crate) trait Words {
+    fn refuse<'o>(&self, refusal: Refusal, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall>;
+
+    fn fault<'r>(&self, fault: ExecError, room: &'r mut Reason) -> &'r str;
+}
+
+/// By status and code.
+pub(crate) struct Codes;
+
+impl Words for Codes {
+    fn refuse<'o>(&self, refusal: Refusal, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+        refusal.write(Short, out)
+    }
+
+    fn fault<'r>(&self, fault: ExecError, _room: &'r mut Reason) -> &'r str {
+        fault.code()
+    }
+}
+
+struct Short;
+
+impl fmt::Display for Short {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("refused")
+    }
+}
+
+/// In sentences that say what to do.
+pub(crate) struct Sentences;
+
+impl Words for Sentences {
+    fn refuse<'o>(&self, refusal: Refusal, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+        refusal.write(refusal.why, out)
+    }
+
+    fn fault<'r>(&self, fault: ExecError, room: &'r mut Reason) -> &'r str {
+        *room = Reason::new(fault);
+        room.as_str()
+    }
+}
 
 pub(crate) struct Guest {
     pub(crate) reader: InputReader,
@@ -21,11 +66,17 @@ impl Guest {
     }
 
     /// A session from the request's first byte to the exit frame, or a refusal.
-    pub(crate) fn serve(&mut self, window: &[u8], out: &mut [u8], access: Access<'_>) -> bool {
-        match self.try_serve(window, out, access) {
+    pub(crate) fn serve(
+        &mut self,
+        window: &[u8],
+        out: &mut [u8],
+        access: Access<'_>,
+        words: &impl Words,
+    ) -> bool {
+        match self.try_serve(window, out, access, words) {
             Ok(done) => done,
             Err(refusal) => {
-                black_box(refusal.write(refusal.why, out).is_ok());
+                black_box(words.refuse(refusal, out).is_ok());
                 false
             }
         }
@@ -36,17 +87,15 @@ impl Guest {
         window: &[u8],
         out: &mut [u8],
         access: Access<'_>,
+        words: &impl Words,
     ) -> Result<bool, Refusal> {
-        let peer = Peer { port: 80, loopback: false, hosts: &[""; 0], access };
         let Some(parsed) = head::request(window, false)? else { return Ok(false) };
-        let Route::Hijack { .. } = parsed.admit(&peer, |id| id == "mcu")? else {
-            return Err(Refusal::internal());
-        };
+        parsed.admit_guest(access)?;
         let mut input = window.get(parsed.len..).unwrap_or_default();
         let mut body: Body = parsed.body();
         let Some(record) = body.feed(&mut input)? else { return Ok(false) };
         black_box(Answer::Hijack.write(out).is_ok());
-        Ok(self.session(record, input, out)?)
+        Ok(self.session(record, input, out, words)?)
     }
 
     /// A session behind the head, or on a stream that has none.
@@ -55,6 +104,7 @@ impl Guest {
         record: &[u8],
         mut input: &[u8],
         out: &mut [u8],
+        words: &impl Words,
     ) -> Result<bool, RequestError> {
         let request = ExecRequest::parse(record)?;
         for word in request.cmd() {
@@ -73,10 +123,10 @@ impl Guest {
                 Err(error) => break Some(error),
             }
         };
-        let reason = fault.map_or(Reason::EMPTY, Reason::new);
-        if fault.is_some() {
+        let mut room = Reason::EMPTY;
+        if let Some(fault) = fault {
             result.exit_code = -1;
-            result.error = Text::plain(reason.as_str());
+            result.error = Text::plain(words.fault(fault, &mut room));
         }
         Ok(black_box(self.writer.exit(&result, out).is_ok()) && fault.is_none())
     }

@@ -1,4 +1,4 @@
-//! The guest's end of a hijacked session, every client admitted.
+//! The guest's end of a hijacked session, every client admitted, refusals by status and code.
 
 #![no_std]
 #![no_main]
@@ -7,8 +7,10 @@ mod board;
 #[allow(dead_code, reason = "each program uses one end or both")]
 mod exec;
 
+use core::hint::black_box;
+
 use cortex_m_rt::entry;
-use exec::Guest;
+use exec::{Codes, Guest};
 use triwire::exec::head::Access;
 
 #[entry]
@@ -17,6 +19,11 @@ fn main() -> ! {
     static mut WINDOW: [u8; 512] = [0; 512];
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(WINDOW.len() + OUT.len(), |wire| {
-        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Open)
+        black_box(&mut *GUEST).serve(
+            board::receive(wire.request, WINDOW),
+            OUT,
+            Access::Open,
+            &Codes,
+        )
     })
 }

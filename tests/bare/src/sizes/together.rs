@@ -7,8 +7,10 @@ mod board;
 #[allow(dead_code, reason = "each program uses one end or both")]
 mod exec;
 
+use core::hint::black_box;
+
 use cortex_m_rt::entry;
-use exec::{Client, Guest};
+use exec::{Client, Guest, Sentences};
 use triwire::exec::head::{Access, KeyDigest};
 
 #[entry]
@@ -19,7 +21,11 @@ fn main() -> ! {
     static mut OUT: [u8; 512] = [0; 512];
     board::measure(512 + WINDOW.len() + OUT.len(), |wire| {
         let keys = [KeyDigest::of(b"0123456789abcdef0123456789abcdef")];
-        GUEST.serve(board::receive(wire.request, WINDOW), OUT, Access::Keys(&keys))
-            && CLIENT.run(board::receive(wire.answer, WINDOW), OUT)
+        black_box(&mut *GUEST).serve(
+            board::receive(wire.request, WINDOW),
+            OUT,
+            Access::Keys(&keys),
+            &Sentences,
+        ) && black_box(&mut *CLIENT).run(board::receive(wire.answer, WINDOW), OUT)
     })
 }
