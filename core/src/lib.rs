@@ -9,6 +9,7 @@ pub mod exec;
 pub mod json;
 pub mod line;
 pub mod signed;
+pub mod tar;
 pub mod time;
 mod words;
 

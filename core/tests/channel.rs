@@ -498,19 +498,18 @@ fn hello(now: u64) -> Hello {
 // rule: CHAN-45, CHAN-50
 #[test]
 fn a_hello_has_its_time_and_its_size() {
-    let hello = hello(7);
-    assert_eq!(hello.deadline(), at(5_007));
-    assert_eq!(hello.poll(at(5_006)), None);
-    let refused = hello.poll(at(5_007)).unwrap();
+    assert_eq!(hello(7).deadline(), at(5_007));
+    assert_eq!(hello(7).poll(at(5_006)), None);
+    let refused = hello(7).poll(at(5_007)).unwrap();
     assert_eq!(refused, Refused(Refusal::ExecutorUnauthenticated));
     let message = |len: usize| {
         let text = r#"{"type":"hello","bearer":"b","more":""#;
         format!("{text}{}\"}}", "x".repeat(len - text.len() - 2))
     };
-    assert!(hello.feed(at(8), message(MAX_HELLO).as_bytes()).is_ok());
+    assert!(hello(7).feed(at(8), message(MAX_HELLO).as_bytes()).is_ok());
     let too_long = message(MAX_HELLO + 1);
-    assert_eq!(hello.feed(at(8), too_long.as_bytes()).unwrap_err(), refused);
-    assert_eq!(hello.feed(at(5_007), message(99).as_bytes()).unwrap_err(), refused);
+    assert_eq!(hello(7).feed(at(8), too_long.as_bytes()).unwrap_err(), refused);
+    assert_eq!(hello(7).feed(at(5_007), message(99).as_bytes()).unwrap_err(), refused);
 }
 
 // rule: CHAN-49

@@ -395,10 +395,11 @@ async fn a_server_that_is_not_there_is_named() {
 #[test]
 fn urls_are_judged_before_anything_is_sent() {
     #[cfg(not(feature = "tls"))]
-    assert!(matches!(
-        Client::builder("https://example.org").build(),
-        Err(ClientError::Url(UrlError::Tls))
-    ));
+    for url in ["https://example.org", "wss://example.org"] {
+        let error = Client::builder(url).build().unwrap_err();
+        assert!(matches!(error, ClientError::Url(UrlError::Tls)));
+        assert!(error.to_string().contains("feature `tls`"), "{error}");
+    }
     for (url, expected) in [
         ("ftp://example.org", UrlError::Scheme),
         ("http://me:pw@example.org", UrlError::Credentials),
@@ -409,6 +410,8 @@ fn urls_are_judged_before_anything_is_sent() {
             other => panic!("{url}: {other:?}"),
         }
     }
+    let client = Client::builder("ws://localhost:7878/x/").build().unwrap();
+    assert_eq!(client.url(), "http://localhost:7878/x");
     let error = Client::builder("127.0.0.1:7878").build().unwrap_err();
     assert!(error.to_string().contains("http://"), "{error}");
     let client = Client::builder("http://[::1]:7878/").key("hush").build().unwrap();

@@ -154,6 +154,12 @@ async fn every_end_is_told_from_the_others() {
     drop(stream);
     script.dropped().await;
     until_ended(&gateway, Transport::Hijack, End::ClientGone, 1).await;
+    let mut stream = gateway.connect().await;
+    stream.write_all(&gateway.one_shot(REQUEST)).await.unwrap();
+    let script = scripts.next().await;
+    drop(stream);
+    script.dropped().await;
+    until_ended(&gateway, Transport::OneShot, End::ClientGone, 1).await;
     let mut stream = hijacked(&gateway).await;
     let _script = scripts.next().await;
     stream.write_all(&fault).await.unwrap();

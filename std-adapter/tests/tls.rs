@@ -14,10 +14,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use server_common::{KEY, within};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use triwire::exec::frame::Kind;
 use triwire::exec::head::KeyDigest;
 use triwire_std::client::{Client, ClientError, Output, Transport};
 use triwire_std::guest::ProcessGuest;
@@ -63,8 +70,9 @@ impl Authority {
 
 struct Gateway {
     address: SocketAddr,
-    _root: tempfile::TempDir,
-    _stop: oneshot::Sender<()>,
+    root: tempfile::TempDir,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<std::io::Result<()>>,
 }
 
 async fn serve(tls: Option<ServerTls>) -> Gateway {
@@ -79,8 +87,9 @@ async fn serve(tls: Option<ServerTls>) -> Gateway {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
-    Gateway { address, _root: root, _stop: stop }
+    let serving =
+        tokio::spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
+    Gateway { address, root, stop, serving }
 }
 
 impl Gateway {
@@ -134,6 +143,103 @@ async fn much_goes_both_ways_at_once_before_a_slow_reader() {
         })
         .await;
         assert!(output == input, "{transport:?}: {} bytes", output.len());
+    }
+}
+
+/// A TLS connection of raw bytes, with a small receive window.
+async fn raw(gateway: &Gateway, authority: &Authority) -> TlsStream<TcpStream> {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let stream = within(socket.connect(gateway.address)).await.unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.pem.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from("localhost").unwrap();
+    let secured = within(connector.connect(name, stream)).await.unwrap();
+    assert_eq!(secured.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
+    secured
+}
+
+#[tokio::test]
+async fn a_slow_reader_gets_all_that_was_said_and_the_end_of_tls() {
+    let authority = Authority::new();
+    let gateway = serve(Some(authority.server("localhost"))).await;
+    let mut stream = raw(&gateway, &authority).await;
+    let body = r#"{"cmd":["head","-c","1048576","/dev/zero"]}"#;
+    let head = format!(
+        "POST /sandboxes/local/exec?stdin=1 HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {KEY}\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        gateway.address,
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    // Input that the command never reads must not take its output away.
+    let unread = server_common::frame(Kind::Stdin, &[1; 65_536]);
+    stream.write_all(&unread).await.unwrap();
+    stream.flush().await.unwrap();
+    let mut answer = Vec::new();
+    let mut window = [0; 1000];
+    // Without the end that TLS says itself this read would fail.
+    while let count @ 1.. = within(stream.read(&mut window)).await.unwrap() {
+        answer.extend_from_slice(&window[..count]);
+        tokio::task::yield_now().await;
+    }
+    let frames = answer.windows(4).position(|four| four == b"\r\n\r\n").unwrap() + 4;
+    let told = server_common::told(&answer[frames..]);
+    assert_eq!((told.stdout.len(), told.exit().exit_code), (1 << 20, 0));
+}
+
+#[tokio::test]
+async fn a_handshake_has_its_time() {
+    let authority = Authority::new();
+    let gateway = serve(Some(authority.server("localhost"))).await;
+    for begun in [&[][..], &[22, 3, 1]] {
+        let mut stream = TcpStream::connect(gateway.address).await.unwrap();
+        stream.write_all(begun).await.unwrap();
+        let before = tokio::time::Instant::now();
+        tokio::time::pause();
+        assert_eq!(within(stream.read(&mut [0])).await.unwrap(), 0);
+        assert!(before.elapsed() >= triwire_std::server::HEAD_BOUND);
+        tokio::time::resume();
+    }
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_who_never_shook_hands() {
+    let authority = Authority::new();
+    let gateway = serve(Some(authority.server("localhost"))).await;
+    let _silent = TcpStream::connect(gateway.address).await.unwrap();
+    let mut begun = TcpStream::connect(gateway.address).await.unwrap();
+    begun.write_all(&[22, 3, 1]).await.unwrap();
+    // Served behind them: both are accepted by now.
+    let request = sh("exit 3");
+    let client = gateway.client(authority.client());
+    let session = within(client.exec("local", &request).start()).await.unwrap();
+    within(session.collect(1000)).await.unwrap();
+    let before = std::time::Instant::now();
+    gateway.stop.send(()).unwrap();
+    within(gateway.serving).await.unwrap().unwrap();
+    assert!(before.elapsed() < triwire_std::server::SHUTDOWN_BOUND / 2);
+}
+
+#[tokio::test]
+async fn wss_says_what_https_says() {
+    let authority = Authority::new();
+    let gateway = serve(Some(authority.server("localhost"))).await;
+    let url = format!("wss://localhost:{}", gateway.address.port());
+    let client = Client::builder(url).key(KEY).tls(authority.client()).build().unwrap();
+    for transport in TRANSPORTS {
+        let request = sh("exit 3");
+        let session = within(client.exec("local", &request).transport(transport).start()).await;
+        let collected = within(session.unwrap().collect(1000)).await.unwrap();
+        assert_eq!(collected.result.exit_code, 3, "{transport:?}");
     }
 }
 
@@ -209,7 +315,7 @@ async fn a_command_ends_with_its_client() {
     let gateway = serve(Some(authority.server("localhost"))).await;
     let client = gateway.client(authority.client());
     for transport in TRANSPORTS {
-        let mark = gateway._root.path().join(format!("{transport:?}"));
+        let mark = gateway.root.path().join(format!("{transport:?}"));
         let script = format!("echo on; trap '' TERM; while sleep 0.05; do date >> {mark:?}; done");
         let request = sh(&script);
         let mut exec = client.exec("local", &request).transport(transport);

@@ -18,6 +18,8 @@ fn main() {
         "together",
         "line",
         "verify",
+        "call",
+        "channel",
     ];
     for program in programs {
         println!("cargo:rustc-link-arg-bin=size-{program}=-Tlink.x");

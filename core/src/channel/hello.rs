@@ -175,7 +175,7 @@ impl fmt::Display for HelloBoundError {
 impl core::error::Error for HelloBoundError {}
 
 /// How a connection is let in.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 #[must_use]
 pub enum Entry {
     /// A local page: its messages may be read.
@@ -209,8 +209,19 @@ where
     Entry::Hello(Hello { deadline: now.saturating_add(bound.get()) })
 }
 
-/// A connection that has to say hello. Used up by its first message, which decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A connection that has to say hello. Used up by its first message, which decides: there is no
+/// second try.
+///
+/// ```compile_fail,E0382
+/// # use triwire::channel::hello::Hello;
+/// # use triwire::time::Instant;
+/// fn again(hello: Hello, now: Instant) {
+///     if hello.feed(now, b"no hello").is_err() {
+///         let _ = hello.feed(now, br#"{"type":"hello","bearer":"b"}"#);
+///     }
+/// }
+/// ```
+#[derive(Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Hello {
     deadline: Instant,
@@ -281,8 +292,17 @@ fn read(message: &[u8]) -> Result<Option<Option<Text<'_>>>, json::Error> {
     Ok((is_hello && is_environment).then_some(bearer))
 }
 
-/// A hello whose bearer has to be looked up.
-#[derive(Clone, Copy, Debug)]
+/// A hello whose bearer has to be looked up. Used up by what is found, once.
+///
+/// ```compile_fail,E0382
+/// # use triwire::channel::hello::{Presented, Standing};
+/// fn again(presented: Presented<'_>) {
+///     if presented.settle(Standing::Revoked).is_err() {
+///         let _ = presented.settle(Standing::Known);
+///     }
+/// }
+/// ```
+#[derive(Debug)]
 #[must_use]
 pub struct Presented<'i> {
     bearer: Bearer<'i>,

@@ -52,6 +52,7 @@ use crate::words;
 pub use number::{ExponentTooLong, Number};
 pub use path::{Path, path};
 pub use reader::{Raw, Reader};
+pub(crate) use text::special;
 pub use text::{Chars, DecodeError, LoneSurrogate, Text, js_trim, utf16_len};
 pub use writer::Writer;
 pub(crate) use writer::decimal;

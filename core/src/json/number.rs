@@ -104,7 +104,7 @@ struct Decimal<'i> {
     is_negative: bool,
     /// Digits, and perhaps a point between them; empty for zero.
     digits: &'i [u8],
-    point: i64,
+    point: isize,
 }
 
 impl<'i> Decimal<'i> {
@@ -122,9 +122,9 @@ impl<'i> Decimal<'i> {
         let (whole, fraction) = cut(mantissa, |byte| byte == b'.');
         let point = if whole == b"0" {
             let zeros = fraction.len().saturating_sub(without_zeros(fraction).len());
-            0_i64.saturating_sub_unsigned(zeros as u64)
+            0_isize.saturating_sub_unsigned(zeros)
         } else {
-            0_i64.saturating_add_unsigned(whole.len() as u64)
+            0_isize.saturating_add_unsigned(whole.len())
         };
         Ok(Self { is_negative, digits, point: point.saturating_add(exponent) })
     }
@@ -160,13 +160,15 @@ impl PartialEq for Decimal<'_> {
 }
 
 /// Reads what stands behind an `e`; nothing is 0.
-fn read_exponent(text: &[u8]) -> Result<i64, ExponentTooLong> {
+fn read_exponent(text: &[u8]) -> Result<isize, ExponentTooLong> {
     let (is_negative, digits) = sign(text);
     let digits = without_zeros(digits);
     if digits.len() > 9 {
         return Err(ExponentTooLong);
     }
-    let size = digits.iter().copied().fold(0, push_digit).cast_signed();
+    let size = digits.iter().fold(0_isize, |size, digit| {
+        size.wrapping_mul(10).wrapping_add(isize::from(digit.wrapping_sub(b'0').cast_signed()))
+    });
     Ok(if is_negative { size.wrapping_neg() } else { size })
 }
 

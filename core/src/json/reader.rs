@@ -314,7 +314,8 @@ impl<'i> Reader<'i> {
         self.text.as_bytes().get(at).copied()
     }
 
-    #[inline]
+    #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_os = "none", inline(never))]
     fn slice(&self, start: usize, end: usize) -> &'i str {
         self.text.get(start..end).unwrap_or_default()
     }

@@ -411,7 +411,7 @@ fn is_js_space(c: char) -> bool {
 /// Counts the bytes before the first that a JSON string cannot hold as it is: a quote, a
 /// backslash, a control character.
 #[cfg_attr(not(target_os = "none"), inline)]
-pub(super) fn special(bytes: &[u8]) -> usize {
+pub(crate) fn special(bytes: &[u8]) -> usize {
     const ONES: usize = usize::MAX / 0xff;
     const HIGHS: usize = ONES * 0x80;
     const QUOTES: usize = ONES * 0x22;

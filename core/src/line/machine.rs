@@ -1,6 +1,6 @@
 //! Both ends of the line: every change of a stream's state stands here.
 //!
-//! What is called from several places and marked `inline(never)` is so for the flash it saves.
+//! What is marked `inline(never)` is so for the flash it saves.
 
 use super::{
     ANSWER_BOUND, CREDIT_EVERY, Disconnect, Event, Kind, LineError, MAX_DATA, Packet, Protocol,
@@ -9,7 +9,8 @@ use super::{
 use crate::OutTooSmall;
 use crate::time::{Instant, UnixMillis};
 
-/// Bytes on the wire of a credit and of a close.
+/// Bytes on the wire of a reset, a credit and a close.
+const RESET_WIRE: usize = packet::wire_len(16);
 const CREDIT_WIRE: usize = packet::wire_len(10);
 const CLOSE_WIRE: usize = packet::wire_len(2);
 
@@ -138,7 +139,8 @@ impl Slot {
     }
 }
 
-fn write_close(stream: u8, out: &mut [u8]) -> Result<&[u8], OutTooSmall> {
+#[cfg_attr(target_os = "none", inline(never))]
+fn write_close(stream: u8, out: &mut [u8]) -> Option<&[u8]> {
     packet::write(out, &[Kind::Close as u8, stream], &[])
 }
 
@@ -232,6 +234,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     ///
     /// # Cost
     /// Linear in what is used of `input`, with a few passes over the slots for each packet.
+    #[cfg_attr(target_os = "none", inline(never))]
     pub fn feed<'p>(
         &mut self,
         now: Instant,
@@ -285,7 +288,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             let [b0, b1, b2, b3] = self.boot.to_be_bytes();
             let answer = u8::from(self.answer_due);
             let head = [Kind::Reset as u8, 0, VERSION, answer, b0, b1, b2, b3];
-            let packet = packet::write(out, &head, &wall.get().to_be_bytes())?;
+            let packet = packet::write(out, &head, &wall.get().to_be_bytes())
+                .ok_or(OutTooSmall { needed: RESET_WIRE })?;
             self.answer_due = false;
             self.reset_at = now.saturating_add(RESET_EVERY);
             return Ok(Some(packet));
@@ -299,16 +303,15 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             let is_open = slot.state == State::Open;
             let with_totals = is_open || (slot.state == State::Closing && !slot.told);
             let totals_len = if with_totals { CREDIT_WIRE } else { 0 };
-            let needed = if is_open { totals_len } else { totals_len.saturating_add(CLOSE_WIRE) };
-            let too_small = OutTooSmall { needed };
-            let packets = out.get_mut(..needed).ok_or(too_small)?;
-            let (totals, close) = packets.split_at_mut_checked(totals_len).ok_or(too_small)?;
+            let close_len = if is_open { 0 } else { CLOSE_WIRE };
+            let needed = totals_len.saturating_add(close_len);
+            let packets = out.get_mut(..needed).ok_or(OutTooSmall { needed })?;
             if with_totals {
-                packet::write(totals, &slot.totals(), &[])?;
+                packet::write(packets, &slot.totals(), &[]);
                 slot.announced = slot.granted;
             }
             if !is_open {
-                write_close(slot.stream, close)?;
+                write_close(slot.stream, packets.get_mut(totals_len..).unwrap_or_default());
                 slot.told = true;
             }
             if slot.state == State::Closed {
@@ -318,7 +321,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
             return Ok(Some(packets));
         }
         let Some(stray) = self.stray else { return Ok(None) };
-        let packet = write_close(stray, out)?;
+        let packet = write_close(stray, out).ok_or(OutTooSmall { needed: CLOSE_WIRE })?;
         self.stray = None;
         Ok(Some(packet))
     }
@@ -326,6 +329,7 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
     /// Returns when [`poll`](Self::poll) or [`write_due`](Self::write_due) may next have something;
     /// a moment long past when they have it now.
     #[must_use]
+    #[cfg_attr(target_os = "none", inline(never))]
     pub fn deadline(&self) -> Option<Instant> {
         let mut first = None;
         let mut wake = |at: Instant| first = Some(first.map_or(at, |first: Instant| first.min(at)));
@@ -370,7 +374,8 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         let slot = find_vacant(slots).ok_or(LineError::TooManyStreams)?;
         let [high, low] = self.window.to_be_bytes();
         let head = [Kind::Open as u8, number, protocol as u8, high, low];
-        let packet = packet::write(out, &head, &[])?;
+        let needed = packet::wire_len(head.len());
+        let packet = packet::write(out, &head, &[]).ok_or(OutTooSmall { needed })?;
         self.next_number = number.wrapping_add(2);
         slot.begin(number, now, self.window);
         slot.announced = slot.granted;
@@ -400,7 +405,9 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         if part.is_empty() {
             return Ok(&[]);
         }
-        let packet = packet::write(out, &[Kind::Data as u8, stream.0, slot.next_out], part)?;
+        let head = [Kind::Data as u8, stream.0, slot.next_out];
+        let needed = packet::wire_len(head.len().saturating_add(part.len()));
+        let packet = packet::write(out, &head, part).ok_or(OutTooSmall { needed })?;
         slot.next_out = slot.next_out.wrapping_add(1);
         slot.sent = slot.sent.wrapping_add(part.len() as u32);
         *bytes = rest;

@@ -4,7 +4,6 @@ use cobs::{DecodeResult, DecoderState, EncoderState, PushResult};
 use crc::{CRC_16_IBM_3740, Crc, NoTable};
 
 use super::MAX_PACKET;
-use crate::OutTooSmall;
 
 /// Bytes of the check at a packet's end.
 const CRC_SIZE: usize = 2;
@@ -23,8 +22,9 @@ const CRC: Crc<u16, NoTable> = Crc::<u16, NoTable>::new(&CRC_16_IBM_3740);
 /// half received, and nothing else.
 #[derive(Debug)]
 pub struct Packet {
-    state: DecoderState,
-    /// Bytes decoded so far; one more than there is room for when there were more.
+    /// Bytes until the next zero or code byte; `None` between packets.
+    run: Option<u8>,
+    /// Bytes decoded so far, also of those that there was no room for; stops at the largest count.
     len: u8,
     /// Whether a packet stands here that is not yet worked off.
     whole: bool,
@@ -41,7 +41,7 @@ impl Packet {
     /// Makes an empty one.
     #[must_use]
     pub const fn new() -> Self {
-        Self { state: DecoderState::Idle, len: 0, whole: false, bytes: [0; MAX_PACKET] }
+        Self { run: None, len: 0, whole: false, bytes: [0; MAX_PACKET] }
     }
 
     /// Advances `input` to the end of the next packet: `Some(true)` when it is whole, `Some(false)`
@@ -49,17 +49,21 @@ impl Packet {
     pub(super) fn take(&mut self, input: &mut &[u8]) -> Option<bool> {
         while let [byte, rest @ ..] = *input {
             *input = rest;
-            match self.state.feed(*byte) {
+            let mut state = self.run.map_or(DecoderState::Idle, DecoderState::Grab);
+            let decoded = state.feed(*byte);
+            // A run of the longest code is longer than any packet, so how it ends does not count,
+            // and the decoder's second half is not needed.
+            self.run = match state {
+                DecoderState::Idle => None,
+                DecoderState::Grab(left) | DecoderState::GrabChain(left) => Some(left),
+            };
+            match decoded {
                 Ok(DecodeResult::NoData) => {}
                 Ok(DecodeResult::DataStart) => self.len = 0,
                 Ok(DecodeResult::DataContinue(byte)) => {
                     // Past the end the length alone stands for what is not kept.
-                    if let Some(place) = self.bytes.get_mut(usize::from(self.len)) {
-                        *place = byte;
-                        self.len = self.len.saturating_add(1);
-                    } else {
-                        self.len = u8::MAX;
-                    }
+                    set(&mut self.bytes, self.len.into(), byte);
+                    self.len = self.len.saturating_add(1);
                 }
                 Ok(DecodeResult::DataComplete) => {
                     // Over a packet and its own check the sum is the algorithm's residue.
@@ -93,19 +97,14 @@ impl Packet {
     }
 }
 
-/// Writes the packet of `head` (kind, stream, first fields) and `rest` into `out`; returns it as it
-/// goes over the wire.
-pub(super) fn write<'o>(
-    out: &'o mut [u8],
-    head: &[u8],
-    rest: &[u8],
-) -> Result<&'o [u8], OutTooSmall> {
+/// Writes the packet of `head` (kind, stream, first fields) and `rest` into `out` as it goes over
+/// the wire; `None` when there is not the room of [`wire_len`].
+pub(super) fn write<'o>(out: &'o mut [u8], head: &[u8], rest: &[u8]) -> Option<&'o [u8]> {
     let needed = wire_len(head.len().saturating_add(rest.len()));
-    let too_small = OutTooSmall { needed };
-    let out = out.get_mut(..needed).ok_or(too_small)?;
-    let [_, plain @ .., last] = out else { return Err(too_small) };
+    let out = out.get_mut(..needed)?;
+    let [_, plain @ .., last] = out else { return None };
     *last = 0;
-    let Some((body, check)) = plain.split_last_chunk_mut() else { return Err(too_small) };
+    let (body, check) = plain.split_last_chunk_mut()?;
     for (place, byte) in body.iter_mut().zip(head.iter().chain(rest)) {
         *place = *byte;
     }
@@ -121,7 +120,7 @@ pub(super) fn write<'o>(
     }
     let (code, distance) = state.finalize();
     set(out, code, distance);
-    Ok(out)
+    Some(out)
 }
 
 fn set(out: &mut [u8], at: usize, byte: u8) {
@@ -161,7 +160,7 @@ mod tests {
         assert_eq!(write(&mut out, &[3, 4], &[]).unwrap().len(), 6);
         let [high, low] = sum(&[3, 4]).to_be_bytes();
         assert_eq!(out, [5, 3, 4, high, low, 0, 0xEE, 0xEE]);
-        assert_eq!(write(&mut out[..5], &[3, 4], &[]), Err(OutTooSmall { needed: 6 }));
+        assert_eq!(write(&mut out[..5], &[3, 4], &[]), None);
     }
 
     #[test]

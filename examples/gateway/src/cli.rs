@@ -143,7 +143,7 @@ pub(crate) enum Command {
     /// Runs one command in a sandbox of a gateway
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(ExecArgs),
-    /// Runs real commands over all three transports and checks each result
+    /// Runs real commands over all three transports, and on firmware in QEMU, and checks each result
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Shows a recorded stream of frames, and what is wrong with it
@@ -309,6 +309,9 @@ fn variable(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
+    /// Image of examples/firmware to run in QEMU [default: the one that tests/run device built]
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_FIRMWARE")]
+    pub(crate) firmware: Option<PathBuf>,
     /// Prints one JSON object a check, then a summary
     #[arg(long)]
     pub(crate) json: bool,

@@ -1,7 +1,7 @@
 //! `triwire serve`: the gateway, from settings to a listening socket and back.
 
 use std::io::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
-use triwire_std::server::{Keys, MetricsAccess, Server};
+use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
 use crate::cli::{LogFormat, ServeArgs};
@@ -28,19 +28,34 @@ const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &ServeArgs) -> Outcome {
     let settings = ServeSettings::resolve(&args.flags)?;
-    if args.insecure_no_auth && !settings.listen.value.ip().is_loopback() {
-        return Err(Failure::new(format!(
-            "--insecure-no-auth would let everybody who reaches {} run commands: \
-             listen on 127.0.0.1, or use a key",
-            settings.listen.value
-        )));
-    }
+    let exposure = Exposure {
+        address: settings.listen.value,
+        has_keys: !args.insecure_no_auth,
+        has_tls: settings.tls.is_some(),
+        behind_proxy: settings.behind_proxy.value,
+    };
+    exposure.judge().map_err(exposed)?;
     log(args)?;
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| Failure::new(format!("no threads to serve with: {error}")))?
         .block_on(serve(args, &settings))
+}
+
+/// Says what to do, in words of this tool.
+fn exposed(exposed: Exposed) -> Failure {
+    Failure::new(match exposed {
+        Exposed::WithoutKeys { address } => format!(
+            "--insecure-no-auth would let everybody who reaches {address} run commands: \
+             listen on 127.0.0.1, or use a key"
+        ),
+        Exposed::WithoutTls { address } => format!(
+            "on {address} keys and output would cross the network in clear: add [tls] with cert \
+             and key to the config, listen on 127.0.0.1, or say --behind-proxy when a proxy \
+             before it speaks TLS"
+        ),
+    })
 }
 
 fn log(args: &ServeArgs) -> Result<(), Failure> {
@@ -182,7 +197,13 @@ fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure>
 }
 
 /// The line that reaches this gateway: what the client finds by itself is left out.
-fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
+fn exec_line(settings: &ServeSettings, mut address: SocketAddr) -> String {
+    // Every address is none that a client could name.
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
     let mut line = "triwire exec".to_owned();
     if settings.tls.is_some() || address.to_string() != crate::cli::DEFAULT_LISTEN {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };

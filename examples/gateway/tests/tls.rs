@@ -83,7 +83,12 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
     let everywhere = ["--listen", "0.0.0.0:0"];
     let output = serve(folder.path(), &plain, &everywhere).output().unwrap();
     assert_eq!(output.status.code(), OURS);
-    assert!(stderr(&output).contains("in clear"), "{}", stderr(&output));
+    for word in ["in clear", "[tls]", "--behind-proxy"] {
+        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    }
+    // It is refused before anything is said or made.
+    assert_eq!(stdout(&output), "");
+    assert!(!folder.path().join("state").exists());
 
     for (config, flags) in [
         (CONFIG.to_owned(), everywhere.to_vec()),
@@ -91,6 +96,8 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
         (format!("behind_proxy = true\n{plain}"), everywhere.to_vec()),
     ] {
         let gateway = Gateway::of(&mut serve(folder.path(), &config, &flags));
+        // What it says to try is an address that a client can name.
+        assert!(gateway.said.contains("://127.0.0.1:"), "{}", gateway.said);
         assert_eq!(gateway.stop("-TERM"), Some(0), "{config}");
     }
 }

@@ -15,12 +15,14 @@ fn frame(kind: Kind, payload: &[u8]) -> Vec<u8> {
 
 #[test]
 fn the_demo_holds() {
-    let output = triwire().args(["demo", "--json"]).output().unwrap();
+    // Without firmware, which it says.
+    let output = triwire().args(["demo", "--json", "--firmware", "/no/such"]).output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
     let lines: Vec<serde_json::Value> =
         stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (summary, checks) = lines.split_last().unwrap();
     assert_eq!((&summary["ok"], &summary["checks"]), (&true.into(), &checks.len().into()));
+    assert!(summary["firmware"].as_str().unwrap().contains("no image /no/such"));
     for transport in ["one-shot", "hijack", "ws"] {
         assert!(checks.iter().any(|check| check["transport"] == transport));
     }

@@ -95,6 +95,7 @@ pub struct Client {
 impl Client {
     /// Begins a client for the server at `url`: `http://`, or `https://` with the feature `tls`, a
     /// host, a port unless it is the scheme's own, and a path when the server stands beneath one.
+    /// `ws://` and `wss://` say the same: the transport is chosen apart.
     pub fn builder(url: impl Into<String>) -> ClientBuilder {
         ClientBuilder {
             url: url.into(),
@@ -183,7 +184,12 @@ impl ClientBuilder {
     /// [`ClientError::Url`]; for an `https` URL without [`tls`](Self::tls)
     /// [`ClientError::Roots`], when the system trusts nobody.
     pub fn build(self) -> Result<Client, ClientError> {
-        let url = Url::parse(&self.url).map_err(UrlError::Malformed)?;
+        let mut url = Url::parse(&self.url).map_err(UrlError::Malformed)?;
+        for (scheme, same) in [("ws", "http"), ("wss", "https")] {
+            if url.scheme() == scheme {
+                url.set_scheme(same).map_err(|()| UrlError::Scheme)?;
+            }
+        }
         let is_https = match url.scheme() {
             "http" => false,
             "https" if cfg!(feature = "tls") => true,

@@ -16,6 +16,11 @@
 //! | one-shot, hijack | at once; on the hijack with more than 256 KiB and a full receive window of unread input, when the command next writes, or at its deadline |
 //! | WebSocket | at once; with a full receive window of unread input, once a ping was written, every 20 s |
 //!
+//! With the feature `tls` a server may speak TLS, and beyond loopback it listens only where keys
+//! and output do not cross the network in clear: [`Exposure`] judges that. What it does is counted
+//! in [`Metrics`], by names of its own, and told to `tracing` in a span of each session; neither
+//! ever shows what was run.
+//!
 //! ```
 //! use std::sync::Arc;
 //! use triwire::exec::head::KeyDigest;
@@ -76,6 +81,7 @@
 //! ```
 
 mod command;
+mod exposure;
 mod frames;
 mod hijack;
 mod keys;
@@ -102,6 +108,8 @@ use axum::routing::any;
 use tokio::net::TcpListener;
 use triwire::exec::head::{KeyDigest, is_sandbox_id};
 
+use self::exposure::is_loopback;
+pub use self::exposure::{Exposed, Exposure};
 pub use self::keys::Keys;
 use self::metrics::{Counters, Page};
 pub use self::metrics::{
@@ -175,12 +183,8 @@ impl Shared {
 
     /// Judges whether what would be served at an address may be.
     fn exposure(&self, address: SocketAddr) -> Result<(), Exposed> {
-        // rule: EXEC-70
-        match (is_loopback(address), self.is_open(), self.is_secure() || self.behind_proxy) {
-            (true, _, _) | (false, false, true) => Ok(()),
-            (false, true, _) => Err(Exposed::WithoutKeys { address }),
-            (false, false, false) => Err(Exposed::WithoutTls { address }),
-        }
+        let (has_keys, has_tls) = (!self.is_open(), self.is_secure());
+        Exposure { address, has_keys, has_tls, behind_proxy: self.behind_proxy }.judge()
     }
 }
 
@@ -217,8 +221,9 @@ impl Server {
     /// [`SHUTDOWN_BOUND`] at the latest.
     ///
     /// # Errors
-    /// An address beyond loopback, without keys, or with neither TLS nor
-    /// [`behind_proxy`](Builder::behind_proxy); a listener without an address. What goes wrong with one connection, or while accepting, is logged and survived.
+    /// An address that [`Exposure`] refuses: beyond loopback, without keys, or with neither TLS nor
+    /// [`behind_proxy`](Builder::behind_proxy); a listener without an address. What goes wrong
+    /// with one connection, or while accepting, is logged and survived.
     ///
     /// # Cancel safety
     /// Dropping the future closes all connections and kills their commands, without a word to the
@@ -388,32 +393,6 @@ impl fmt::Debug for Builder {
     }
 }
 
-/// An address at which a server would be open to more than it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exposed {
-    WithoutKeys { address: SocketAddr },
-    WithoutTls { address: SocketAddr },
-}
-
-impl fmt::Display for Exposed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WithoutKeys { address } => write!(
-                f,
-                "a server without keys listens on a loopback address only, not on {address}: \
-                 give it keys, or bind 127.0.0.1"
-            ),
-            Self::WithoutTls { address } => write!(
-                f,
-                "on {address} keys and output would cross the network in clear: give the server \
-                 a certificate, bind 127.0.0.1, or say that a proxy before it speaks TLS"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Exposed {}
-
 /// A name that is no sandbox id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxName {
@@ -428,7 +407,3 @@ impl fmt::Display for SandboxName {
 }
 
 impl std::error::Error for SandboxName {}
-
-fn is_loopback(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
-}

@@ -100,7 +100,7 @@ async fn connection(shared: Arc<Shared>, stream: TcpStream, stop: Stop, clock: C
     let socket = Socket::new(stream);
     #[cfg(feature = "tls")]
     let socket = match &shared.tls {
-        Some(tls) => match secure(socket, tls, &counters, clock).await {
+        Some(tls) => match secure(socket, tls, &counters, &stop, clock).await {
             Some(socket) => socket,
             None => return,
         },
@@ -141,6 +141,7 @@ async fn secure(
     socket: Socket,
     tls: &ServerTls,
     counters: &Counters,
+    stop: &Stop,
     clock: Clock,
 ) -> Option<Socket> {
     let securing = async {
@@ -157,7 +158,13 @@ async fn secure(
         plain.linger(clock).await;
         Ok::<_, io::Error>(None)
     };
-    match timeout(HEAD_BOUND, securing).await {
+    // Who has not even shaken hands is not waited for.
+    let mut stop = stop.event();
+    let secured = tokio::select! {
+        () = &mut stop => return None,
+        secured = timeout(HEAD_BOUND, securing) => secured,
+    };
+    match secured {
         Ok(Ok(socket)) => socket,
         Ok(Err(error)) => {
             debug!(%error, "no TLS");

@@ -382,7 +382,7 @@ fn full(in_heap: u64) -> Broker<Vec<broker::Slot>> {
         let mut request = Request::new("notes", "read_notes", Object::EMPTY, Object::EMPTY);
         let shorter = PATIENCE / 2 - Duration::from_micros(turn * 3);
         request.patience = (turn % in_heap == in_heap - 1).then_some(shorter);
-        broker.ask(Instant::from_micros(turn), request, &mut out).expect("a slot");
+        let _ = broker.ask(Instant::from_micros(turn), request, &mut out).expect("a slot");
     }
     broker
 }

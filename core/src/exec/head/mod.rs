@@ -175,6 +175,7 @@ impl<'h> Iterator for Items<'h> {
 }
 
 /// Splits at the first `separator`, which is dropped; without one, all stands before it.
+#[cfg_attr(target_os = "none", inline(never))]
 fn cut(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
     let at = bytes.iter().position(|byte| *byte == separator).unwrap_or(bytes.len());
     let (before, after) = bytes.split_at_checked(at).unwrap_or((bytes, &[]));
@@ -201,6 +202,7 @@ pub(crate) fn is_media_type(value: &[u8], media_type: &str) -> bool {
 }
 
 /// Reads a decimal `Content-Length`: digits only, no sign; what has no number is the largest.
+#[cfg_attr(target_os = "none", inline(never))]
 fn length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;

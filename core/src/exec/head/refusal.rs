@@ -465,20 +465,19 @@ struct Escape<'a, 'f>(&'a mut fmt::Formatter<'f>);
 
 impl fmt::Write for Escape<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        text.chars().try_for_each(|character| self.write_char(character))
-    }
-
-    fn write_char(&mut self, character: char) -> fmt::Result {
-        // Room for the longest escape and its quotes.
-        let mut out = [0; 8];
-        let mut writer = json::Writer::new(&mut out);
-        writer.string(&*character.encode_utf8(&mut [0; 4]));
-        match writer.finish() {
-            Ok([b'"', escaped @ .., b'"']) => {
-                self.0.write_str(core::str::from_utf8(escaped).unwrap_or_default())
-            }
-            _ => Err(fmt::Error),
+        let mut rest = text;
+        while let Some((plain, from)) = rest.split_at_checked(json::special(rest.as_bytes())) {
+            self.0.write_str(plain)?;
+            let Some((special, behind)) = from.split_at_checked(1) else { break };
+            // Room for the longest escape and its quotes.
+            let mut out = [0; 8];
+            let mut writer = json::Writer::new(&mut out);
+            writer.string(special);
+            let Ok([b'"', escaped @ .., b'"']) = writer.finish() else { break };
+            self.0.write_str(core::str::from_utf8(escaped).unwrap_or_default())?;
+            rest = behind;
         }
+        Ok(())
     }
 }
 

@@ -83,6 +83,8 @@ impl Uart {
         UART_LCRH.write(0b11 << 5 | 1 << 4); // 8 bits, with the FIFOs
         UART_IM.write(1 << 4 | 1 << 6); // received, and received some time ago
         UART_CTL.write(1 << 9 | 1 << 8 | 1);
+        // What a restart left in the FIFO would keep it from ever asking for attention again.
+        Self::interrupt();
         cortex::unmask(UART_INTERRUPT);
         Self
     }

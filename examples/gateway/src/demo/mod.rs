@@ -1,7 +1,9 @@
 //! `triwire demo`: the main job in one command. A gateway on a free port of this machine, real
-//! commands over all three transports, each result checked.
+//! commands over all three transports, and on firmware in QEMU where that is there, each result
+//! checked.
 
 mod checks;
+mod firmware;
 mod run;
 
 use std::io::{self, Write as _};
@@ -19,6 +21,7 @@ use crate::cli::DemoArgs;
 use crate::failure::{Failure, Outcome};
 use crate::terminal::{Paint, Progress, Style, columns};
 use checks::{Check, Checksum};
+use firmware::Board;
 
 /// The exit code when a check did not hold.
 const STATUS_FAILED: u8 = 1;
@@ -39,24 +42,28 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let root = tempfile::tempdir().map_err(failed)?;
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
-    let rows = runtime.block_on(demo(root.path()))?;
-    let shown = if args.json { show_json(&rows) } else { show_table(&rows) };
+    let board = Board::start(args.firmware.as_deref());
+    let rows = runtime.block_on(demo(root.path(), board.as_ref().ok()))?;
+    let absent = board.as_ref().err();
+    let shown = if args.json { show_json(&rows, absent) } else { show_table(&rows, absent) };
     if let Err(error) = shown {
         return Failure::output(&error);
     }
     Ok(if rows.iter().all(|row| row.wrong.is_none()) { 0 } else { STATUS_FAILED })
 }
 
-async fn demo(root: &std::path::Path) -> Result<Vec<Row>, Failure> {
+async fn demo(root: &std::path::Path, board: Option<&Board>) -> Result<Vec<Row>, Failure> {
     let failed = |error: io::Error| Failure::new(format!("the demo cannot start: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let url = format!("http://{}", listener.local_addr().map_err(failed)?);
     let key = triwire_std::entropy::token().map_err(failed)?;
-    let server = Server::builder()
+    let mut builder = Server::builder()
         .sandbox(SANDBOX, Arc::new(ProcessGuest::new(root).map_err(failed)?))
-        .keys(Keys::new([KeyDigest::of(key.as_bytes())]))
-        .build()
-        .map_err(|error| Failure::new(error.to_string()))?;
+        .keys(Keys::new([KeyDigest::of(key.as_bytes())]));
+    if let Some(board) = board {
+        builder = builder.sandbox(firmware::SANDBOX, Arc::new(board.guest()));
+    }
+    let server = builder.build().map_err(|error| Failure::new(error.to_string()))?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving =
         tokio::spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
@@ -80,6 +87,10 @@ async fn demo(root: &std::path::Path) -> Result<Vec<Row>, Failure> {
             ));
             rows.push(row(&client, transport, check).await);
         }
+    }
+    if board.is_some() {
+        progress.say("firmware in QEMU");
+        rows.extend(firmware::rows(&client).await);
     }
     drop(progress);
     let _ = stop.send(());
@@ -108,7 +119,7 @@ const fn name(transport: Transport) -> &'static str {
     }
 }
 
-fn show_table(rows: &[Row]) -> io::Result<()> {
+fn show_table(rows: &[Row], absent: Option<&String>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let paint = Paint::for_stream(&stdout);
     let head = ["transport", "check", "ms", "", "got"].map(str::to_owned);
@@ -128,11 +139,14 @@ fn show_table(rows: &[Row]) -> io::Result<()> {
             writeln!(stdout, "    {wrong}")?;
         }
     }
+    if let Some(why) = absent {
+        writeln!(stdout, "firmware is not shown: {why}")?;
+    }
     let held = rows.iter().filter(|row| row.wrong.is_none()).count();
     writeln!(stdout, "{held} of {} checks held", rows.len())
 }
 
-fn show_json(rows: &[Row]) -> io::Result<()> {
+fn show_json(rows: &[Row], absent: Option<&String>) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     for row in rows {
         let record = json!({
@@ -146,6 +160,11 @@ fn show_json(rows: &[Row]) -> io::Result<()> {
         writeln!(stdout, "{record}")?;
     }
     let held = rows.iter().filter(|row| row.wrong.is_none()).count();
-    let summary = json!({ "checks": rows.len(), "held": held, "ok": held == rows.len() });
+    let summary = json!({
+        "checks": rows.len(),
+        "held": held,
+        "ok": held == rows.len(),
+        "firmware": absent.map_or("shown", |why| why.as_str()),
+    });
     writeln!(stdout, "{summary}")
 }

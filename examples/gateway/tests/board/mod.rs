@@ -17,6 +17,8 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
 use tempfile::TempDir;
+use triwire::line::{Event, Line, Packet, Reset, Role, Slot};
+use triwire::time::{Instant as Moment, UnixMillis};
 
 use super::support::{Gateway, feed, triwire};
 
@@ -30,6 +32,7 @@ pub(crate) struct Board {
     monitor: PathBuf,
     /// What the serial port is for the host: a pty, or the socket it was told to be.
     pub(crate) port: PathBuf,
+    _cable: Option<fs::File>,
     _folder: TempDir,
 }
 
@@ -52,7 +55,10 @@ impl Board {
         let folder = tempfile::tempdir().unwrap();
         let monitor = folder.path().join("monitor");
         let mut child = Command::new("qemu-system-arm")
-            .args(["-machine", machine, "-display", "none", "-serial", serial, "-monitor"])
+            .args([
+                "-machine", machine, "-display", "none", "-serial", serial, "-monitor", "none",
+                "-qmp",
+            ])
             .arg(format!("unix:{},server=on,wait=off", monitor.display()))
             .args(["-kernel", &image])
             .stdin(Stdio::null())
@@ -73,23 +79,18 @@ impl Board {
                 words.map(PathBuf::from).find(|word| word.starts_with("/dev")).expect("a pty")
             }
         };
-        Self { child, monitor, port, _folder: folder }
+        let cable = socket.is_none().then(|| plugged(&port));
+        Self { child, monitor, port, _cable: cable, _folder: folder }
     }
 
     /// Resets the processor, as its button does.
     pub(crate) fn reset(&self) {
         let mut monitor = UnixStream::connect(&self.monitor).unwrap();
-        monitor.write_all(b"system_reset\n").unwrap();
-        // Its answer says that it was read.
+        let commands = [r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"system_reset"}"#];
+        monitor.write_all(commands.concat().as_bytes()).unwrap();
         monitor.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
-        let (mut said, mut room) = (Vec::new(), [0; 256]);
-        while !String::from_utf8_lossy(&said).contains("system_reset\r\n(qemu)") {
-            let count = monitor.read(&mut room).expect("the monitor answers");
-            said.extend_from_slice(&room[..count]);
-            if count == 0 {
-                break;
-            }
-        }
+        let lines = BufReader::new(monitor).lines().map(|line| line.expect("an answer"));
+        assert_eq!(lines.filter(|line| line.contains(r#""return""#)).take(2).count(), 2);
     }
 
     /// Pulls the plug.
@@ -103,6 +104,28 @@ impl Drop for Board {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Holds a pty open, and waits until the board hears what comes: QEMU looks only once a second
+/// whether somebody has opened it.
+fn plugged(pty: &Path) -> fs::File {
+    let mut cable = fs::OpenOptions::new().read(true).write(true).open(pty).unwrap();
+    let mut line = Line::new(Role::Gateway, 0, 1024, [Slot::EMPTY]);
+    let mut out = [0; 256];
+    let ask = line.write_due(Moment::ZERO, UnixMillis::default(), &mut out).unwrap().unwrap();
+    cable.write_all(ask).unwrap();
+    let (mut packet, mut room) = (Packet::new(), [0; 256]);
+    loop {
+        let count = cable.read(&mut room).unwrap();
+        let mut input = &room[..count];
+        while let Some(event) = line.feed(Moment::ZERO, &mut input, &mut packet) {
+            if matches!(event, Event::Reset { kind: Reset::Answered, .. }) {
+                return cable;
+            }
+            // It asked before it heard us: that ended our asking, not our wait.
+            line.link_down();
+        }
     }
 }
 
@@ -131,6 +154,18 @@ impl Desk {
         symlink(device, folder.path().join("tty")).unwrap();
         let gateway = serve(folder.path());
         Self { folder, gateway }
+    }
+
+    /// The same, once the device is on the line.
+    pub(crate) fn on_line(device: &Path) -> Self {
+        let desk = Self::at(device);
+        desk.wait();
+        desk
+    }
+
+    /// Waits until the device answers.
+    pub(crate) fn wait(&self) {
+        until(|| self.exec(&["echo"]).status.success());
     }
 
     /// Plugs another device in.
@@ -196,6 +231,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Ends the client, not the command.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.end();
+    }
+
     /// Waits for its end: the exit code and what it said.
     pub(crate) fn end(self) -> (Option<i32>, String) {
         let output = self.child.wait_with_output().unwrap();
@@ -251,12 +292,16 @@ impl Wire {
 /// Bytes that a line of 115 200 baud carries in a second.
 pub(crate) const BYTES_PER_S: u64 = 11_520;
 
+/// How far the line may be behind its own speed.
+const SLACK: Duration = Duration::from_millis(5);
+
 fn carry(mut from: impl Read, mut to: impl Write, carried: &AtomicU64) {
     let mut room = [0; 16];
     let mut free = Instant::now();
     while let Ok(count @ 1..) = from.read(&mut room) {
         let takes = Duration::from_micros(count as u64 * 1_000_000 / BYTES_PER_S);
-        free = free.max(Instant::now()) + takes;
+        // What a sleep was too long by is made up for.
+        free = free.max(Instant::now() - SLACK) + takes;
         std::thread::sleep(free.saturating_duration_since(Instant::now()));
         if to.write_all(&room[..count]).is_err() {
             return;

@@ -35,7 +35,7 @@ fn frames() {
     while let Some(Some(piece)) = judged(decoder.feed(&mut input)) {
         done(piece);
     }
-    done((decoder.offset(), judged(decoder.finish())));
+    done((decoder.offset(), decoder.is_in_payload(), judged(decoder.finish())));
 }
 
 fn guest() {
@@ -44,7 +44,7 @@ fn guest() {
     while let Some(Some(event)) = judged(reader.feed(&mut input)) {
         done(event);
     }
-    done((reader.is_closed(), reader.offset()));
+    done((reader.is_closed(), reader.is_in_payload(), reader.offset()));
     if let Err(error) = reader.finish() {
         done(error.code());
     }

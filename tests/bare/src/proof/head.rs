@@ -66,10 +66,15 @@ fn server() {
     if let Err(refusal) = head::admit_guest(text(), text(), headers, peer.access) {
         refused(refusal);
     }
+    let headers = any(&[Header { name: "", value: b"" }][..]).iter().copied();
+    if let Some(Err(refusal)) = head::admit_page(text(), text(), text(), headers, &peer) {
+        refused(refusal);
+    }
     for refusal in [
         Refusal::unknown_sandbox(),
         Refusal::too_large(any(1)),
         Refusal::head_too_large(),
+        Refusal::tls_missing(),
         Refusal::internal(),
         Refusal::hijack_unavailable(),
         Refusal::unreachable(),

@@ -36,11 +36,11 @@ fn main() -> ! {
                     Event::Opened { .. } => break,
                     Event::Closed { .. } => closed += 1,
                     other => {
-                        black_box(other);
+                        black_box(&other);
                     }
                 }
             }
-            black_box(line.poll(now));
+            black_box(line.poll(now).is_some());
             while let Ok(Some(due)) = line.write_due(now, wall, OUT) {
                 black_box(due);
             }
