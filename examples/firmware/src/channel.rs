@@ -6,14 +6,16 @@
 use core::time::Duration;
 
 use triwire::buffer::{Inbox, Outbox};
+use triwire::channel::bounds::Bounds;
 use triwire::channel::door::{Received, Ticket};
+use triwire::channel::lines::LINE_EXTRA;
 use triwire::line::Stream;
 use triwire::time::Instant;
 use triwire_embedded::channel::{Executor, Ran};
 
 use crate::command::Host;
 use crate::session::{Pass, keep};
-use crate::tools::{Admitted, Step, admitted, run, temperature};
+use crate::tools::{ADMITTED, Admitted, Step, admitted, bounds, run, temperature};
 
 /// Calls that run at once.
 pub const CALLS: usize = 2;
@@ -40,8 +42,9 @@ pub struct Channel<const BUFFER: usize> {
     /// When the sensor is looked at next, and until when.
     look_at: Instant,
     until: Instant,
-    /// What it gave, until everybody who waits is told.
-    measured: Option<Option<i32>>,
+    /// Whether it is done, and what it gave, until everybody who waits is told.
+    is_measured: bool,
+    value: Option<i32>,
 }
 
 // With its number, a place without an executor is all zeros: the start-up code clears it, and it
@@ -52,6 +55,14 @@ pub struct Channel<const BUFFER: usize> {
 enum Place {
     Empty = 0,
     Taken(DeviceExecutor),
+}
+
+impl Place {
+    #[inline(never)]
+    fn take(&mut self, bounds: &[Bounds<'static>; ADMITTED.len()], buffer: usize) {
+        // A line ends within the inbox.
+        *self = Self::Taken(Executor::new(admitted(bounds), buffer - LINE_EXTRA));
+    }
 }
 
 impl<const BUFFER: usize> Default for Channel<BUFFER> {
@@ -73,7 +84,8 @@ impl<const BUFFER: usize> Channel<BUFFER> {
             waiting: [const { None }; CALLS],
             look_at: Instant::ZERO,
             until: Instant::ZERO,
-            measured: None,
+            is_measured: false,
+            value: None,
         }
     }
 
@@ -85,9 +97,8 @@ impl<const BUFFER: usize> Channel<BUFFER> {
     pub(crate) fn open(&mut self, stream: Stream) -> bool {
         self.close();
         if let Place::Empty = self.executor {
-            let Ok(admitted) = admitted() else { return false };
-            // A line ends within the inbox.
-            self.executor = Place::Taken(Executor::new(admitted, BUFFER - 1));
+            let Ok(bounds) = bounds() else { return false };
+            self.executor.take(&bounds, BUFFER);
         }
         self.stream = Some(stream);
         true
@@ -99,7 +110,7 @@ impl<const BUFFER: usize> Channel<BUFFER> {
         self.inbox.consume(BUFFER);
         self.outbox.sent(REPLY);
         self.waiting = [const { None }; CALLS];
-        self.measured = None;
+        self.is_measured = false;
         if let Place::Taken(executor) = &mut self.executor {
             executor.link_down();
         }
@@ -125,6 +136,7 @@ impl<const BUFFER: usize> Channel<BUFFER> {
     }
 
     /// Does what can be done now: at most one call, or one answer of the sensor's.
+    #[inline(never)]
     pub(crate) fn pass(&mut self, host: &Host) -> Pass {
         let unread = self.inbox.unread().len();
         let mut scratch = [0; SCRATCH];
@@ -135,12 +147,12 @@ impl<const BUFFER: usize> Channel<BUFFER> {
 
     /// Makes the next step while there is room for a reply; `true` when there was one.
     fn step(&mut self, host: &Host, scratch: &mut [u8; SCRATCH]) -> bool {
-        if let Some(measured) = self.measured(host) {
+        if self.is_measured(host) {
             if let Some(ticket) = self.waiting.iter_mut().find_map(Option::take) {
-                self.answer(ticket, temperature(measured, scratch));
+                self.answer(ticket, temperature(self.value, scratch));
                 return true;
             }
-            self.measured = None;
+            self.is_measured = false;
         }
         let Place::Taken(executor) = &mut self.executor else { return false };
         let mut window = self.inbox.window();
@@ -173,16 +185,14 @@ impl<const BUFFER: usize> Channel<BUFFER> {
     }
 
     /// Looks whether there is a temperature, or will be none.
-    fn measured(&mut self, host: &Host) -> Option<Option<i32>> {
+    fn is_measured(&mut self, host: &Host) -> bool {
         let is_due = self.deadline().is_some_and(|at| host.now >= at);
-        if self.measured.is_none() && is_due {
+        if !self.is_measured && is_due {
             self.look_at = host.now.saturating_add(LOOK_EVERY);
-            let value = (host.board.sensor)();
-            if value.is_some() || host.now >= self.until {
-                self.measured = Some(value);
-            }
+            self.value = (host.board.sensor)();
+            self.is_measured = self.value.is_some() || host.now >= self.until;
         }
-        self.measured
+        self.is_measured
     }
 
     fn answer(&mut self, ticket: Ticket, ran: Ran<'_>) {

@@ -182,7 +182,7 @@ fn set_led(on: bool) -> bool {
 /// Lets timer 0 run out in 1 ms.
 fn start_sensor() {
     while ADC_STATE3.read() & FIFO_EMPTY == 0 {
-        ADC_FIFO3.read();
+        let _ = ADC_FIFO3.read();
     }
     TIMER_LOAD.write(CLOCK / 1_000);
     TIMER_CTL.write(1 << 5 | 1);
