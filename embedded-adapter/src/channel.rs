@@ -50,7 +50,7 @@
 //! | of `Rx` | the longest call and 1. A call takes about 90 bytes, and its id, names, arguments and bounds; a longer one is dropped and counted, and its caller's time runs out |
 //! | scratch | the longest object that a tool writes as observed; what does not fit is `exec-threw` |
 //! | of `Tx` | at least [`Executor::room_for`] of the scratch: with less room a call is not taken |
-//! | `CALLS` | calls that run at once: 1 for [`serve`]. Each takes `ID` and 28 bytes; one too many is refused as `too-many-calls` |
+//! | `CALLS` | calls that run at once: 1 for [`serve`]. Each takes `ID` and 24 bytes; one too many is refused as `too-many-calls` |
 //!
 //! An id of this library's gateway has at most 64 bytes, which is `ID` unless it is given.
 

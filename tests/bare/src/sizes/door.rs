@@ -15,7 +15,8 @@ use triwire::channel::door::{Door, Received, Slot};
 use triwire::channel::envelope::{Object, Outcome};
 use triwire::channel::lines::{self, Lines};
 
-const CALL: &[u8] = b"{\"v\":1,\"callId\":\"a\",\"tool\":\"read\",\"descriptorId\":\"board\",\"args\":{},\
+const CALL: &[u8] =
+    b"{\"v\":1,\"callId\":\"a\",\"tool\":\"read\",\"descriptorId\":\"board\",\"args\":{},\
     \"boundsEcho\":{\"maxRequests\":1e2,\"registers\":[0,1]}}\n";
 
 #[entry]
