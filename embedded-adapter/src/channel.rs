@@ -276,7 +276,8 @@ where
 /// Answers the calls that come over a blocking link until the peer's end; `run` is the tools.
 ///
 /// Replies are sent when no further call has come whole, or when there is no room for another.
-/// While a tool runs, nothing is received: what comes waits in the transport.
+/// While a tool runs, nothing is received: what comes waits in the transport. Before another link
+/// is served with the same executor, call [`Executor::link_down`].
 ///
 /// # Errors
 /// A half of the link failed, or is too small. After an error of the transport, calling again goes
@@ -331,7 +332,40 @@ mod with_async {
     /// Answers the calls that come over an async link until the peer's end; `run` is the tools.
     ///
     /// Replies are sent while the next calls are received. While a tool runs neither goes on: what
-    /// comes waits in the transport.
+    /// comes waits in the transport. Before another link is served with the same executor, call
+    /// [`Executor::link_down`].
+    ///
+    /// ```
+    /// # use triwire::channel::admission::{Admission, Table};
+    /// # use triwire::channel::bounds::Bounds;
+    /// use triwire_embedded::asynch::{Rx, Tx};
+    /// use triwire_embedded::channel::{Executor, observed, serve_async};
+    ///
+    /// # async fn measure() -> Option<i64> { None }
+    /// # let uart_rx = &b"{\"v\":1,\"callId\":\"a\",\"tool\":\"read\",\"descriptorId\":\"board\",\"boundsEcho\":{}}\n"[..];
+    /// # let mut wire = [0; 256];
+    /// # let uart_tx = &mut wire[..];
+    /// # let admissions = Table::new([Admission::new("board", "read", Bounds::EMPTY)]);
+    /// let mut executor = Executor::<_, 1>::new(admissions, 255);
+    /// let mut rx = Rx::new(uart_rx, [0; 256]);
+    /// let mut tx = Tx::new(uart_tx, [0; 1024]);
+    /// let mut scratch = [0; 128];
+    ///
+    /// # embassy_futures::block_on(async {
+    /// serve_async(&mut rx, &mut tx, &mut executor, &mut scratch, async |_, scratch| {
+    ///     let celsius = measure().await.ok_or("the sensor does not answer")?;
+    ///     observed(scratch, |object| {
+    ///         object.name("celsius");
+    ///         object.signed(celsius);
+    ///     })
+    /// })
+    /// .await
+    /// # })?;
+    /// # drop(tx);
+    /// # let expected = br#"{"v":1,"callId":"a","ok":false,"refused":"exec-threw""#;
+    /// # assert!(wire.starts_with(expected));
+    /// # Ok::<(), Box<dyn core::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// A half of the link failed, or is too small. After an error of the transport, calling again
