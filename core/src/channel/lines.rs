@@ -133,6 +133,7 @@ pub fn end(out: &mut [u8], len: usize) -> Result<&[u8], OutTooSmall> {
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 mod tests {
     extern crate std;
 
