@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tokio::net::TcpStream;
-use tokio::time::timeout;
 use triwire::exec::body::Body;
 use triwire::exec::head::{HeadError, Mode, RequestHead};
 use triwire::exec::request::MAX_REQUEST_BODY;
@@ -12,7 +10,7 @@ use triwire::exec::socket::{ClientSocket, MAX_SOCKET_MESSAGE};
 use zeroize::Zeroizing;
 
 use super::link::{HttpLink, INBOX, Link, OUTBOX, Rx, SocketLink, Tx};
-use super::stream::Stream;
+use super::stream::{DialError, Stream};
 use super::{Client, ClientError, Session, Transport};
 use crate::entropy;
 use crate::exchange::{self, Refusal};
@@ -101,35 +99,19 @@ fn head(
 
 /// Connects, in TLS where the URL says so: both within the client's bound.
 async fn dial(client: &Client) -> Result<Stream, ClientError> {
+    let (host, port) = client.address();
     let after = client.connect_timeout;
-    let dialing = async {
-        let connected = TcpStream::connect(client.address()).await;
-        let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
-        let stream = connected
-            .map_err(|error| ClientError::Connect { url: client.url(), source: Arc::new(error) })?;
-        secure(client, stream).await
-    };
-    match timeout(after, dialing).await {
-        Ok(dialed) => dialed,
-        Err(_) => Err(ClientError::ConnectTimeout { url: client.url(), after }),
-    }
-}
-
-#[cfg(feature = "tls")]
-async fn secure(client: &Client, stream: TcpStream) -> Result<Stream, ClientError> {
-    use rustls::pki_types::ServerName;
-
-    let Some(tls) = &client.tls else { return Ok(Stream::Plain(stream)) };
-    let failed = |source| ClientError::Tls { url: client.url(), source: Arc::new(source) };
-    let (name, _) = client.address();
-    let name = ServerName::try_from(name).map_err(|error| failed(std::io::Error::other(error)))?;
-    let secured = tls.connector().connect(name, stream).await.map_err(failed)?;
-    Ok(Stream::Tls(Box::new(secured)))
-}
-
-#[cfg(not(feature = "tls"))]
-async fn secure(_: &Client, stream: TcpStream) -> Result<Stream, ClientError> {
-    Ok(Stream::Plain(stream))
+    #[cfg(feature = "tls")]
+    let trust = client.tls.as_ref();
+    #[cfg(not(feature = "tls"))]
+    let trust = None;
+    let url = || client.url();
+    Stream::dial((&host, port), trust, after).await.map_err(|error| match error {
+        DialError::Connect(source) => ClientError::Connect { url: url(), source: Arc::new(source) },
+        #[cfg(feature = "tls")]
+        DialError::Tls(source) => ClientError::Tls { url: url(), source: Arc::new(source) },
+        DialError::Late => ClientError::ConnectTimeout { url: url(), after },
+    })
 }
 
 /// Goes on in messages on the same connection; what came behind the head is the first of them.

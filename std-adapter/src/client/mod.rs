@@ -45,7 +45,7 @@ mod error;
 mod link;
 mod output;
 mod session;
-mod stream;
+pub(crate) mod stream;
 
 use std::fmt;
 use std::time::Duration;

@@ -3,14 +3,69 @@
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-pub(super) enum Stream {
+/// Whom a connection trusts; nobody can be trusted where TLS is not built in.
+#[cfg(feature = "tls")]
+pub(crate) type Trust = crate::tls::ClientTls;
+#[cfg(not(feature = "tls"))]
+pub(crate) type Trust = std::convert::Infallible;
+
+pub(crate) enum Stream {
     Plain(TcpStream),
     #[cfg(feature = "tls")]
     Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum DialError {
+    /// No name, or nobody there.
+    Connect(io::Error),
+    /// The server could not be trusted, or does not speak TLS.
+    #[cfg(feature = "tls")]
+    Tls(io::Error),
+    /// It took too long.
+    Late,
+}
+
+impl Stream {
+    /// Connects, in TLS where someone is to be trusted: both within `bound`.
+    pub(crate) async fn dial(
+        (host, port): (&str, u16),
+        trust: Option<&Trust>,
+        bound: Duration,
+    ) -> Result<Self, DialError> {
+        let dialing = async {
+            let connected = TcpStream::connect((host, port)).await;
+            let connected = connected.and_then(|stream| stream.set_nodelay(true).map(|()| stream));
+            let stream = connected.map_err(DialError::Connect)?;
+            match trust {
+                Some(trust) => secure(host, stream, trust).await,
+                None => Ok(Self::Plain(stream)),
+            }
+        };
+        timeout(bound, dialing).await.unwrap_or(Err(DialError::Late))
+    }
+}
+
+#[cfg(feature = "tls")]
+async fn secure(host: &str, stream: TcpStream, trust: &Trust) -> Result<Stream, DialError> {
+    use rustls::pki_types::ServerName;
+
+    let name = ServerName::try_from(host.to_owned());
+    let name = name.map_err(|error| DialError::Tls(io::Error::other(error)))?;
+    let secured = trust.connector().connect(name, stream).await.map_err(DialError::Tls)?;
+    Ok(Stream::Tls(Box::new(secured)))
+}
+
+#[cfg(not(feature = "tls"))]
+async fn secure(_: &str, _: TcpStream, trust: &Trust) -> Result<Stream, DialError> {
+    match *trust {}
 }
 
 /// Calls one of the traits' methods on whichever stream it is.

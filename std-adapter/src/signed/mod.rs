@@ -6,7 +6,8 @@
 //! | --- | --- |
 //! | a server with tower or axum | [`SignatureLayer`], and [`SignedBy`] in its handlers |
 //! | any other receiver | [`verify`], after [`read_body`] |
-//! | a sender | [`Signer`] |
+//! | a sender that has a client of HTTP | [`Signer`] |
+//! | any other sender | [`SignedClient`] |
 //!
 //! A receiver keeps its keys in a map, a [`KeyRing`] that may change, or asks for them with an
 //! async closure: [`Keys`]. The nonces of what it accepted are in a store of
@@ -14,6 +15,8 @@
 
 #[cfg(feature = "server")]
 mod body;
+#[cfg(feature = "client")]
+mod client;
 #[cfg(feature = "server")]
 mod keys;
 #[cfg(feature = "server")]
@@ -26,6 +29,10 @@ mod verify;
 
 #[cfg(feature = "server")]
 pub use self::body::{BODY_BOUND, BodyError, read_body};
+#[cfg(feature = "client")]
+pub use self::client::{
+    ANSWER_LIMIT, Answer, CALL_BOUND, SendError, SignedClient, SignedClientBuilder,
+};
 #[cfg(feature = "server")]
 pub use self::keys::{KeyRing, Keys, LookupError};
 #[cfg(feature = "server")]

@@ -46,6 +46,23 @@ pub fn parts(url: &str) -> Result<Parts, UrlError> {
     Ok(Parts { host, path })
 }
 
+/// Writes a URL as the WHATWG parser does, where nobody can listen in: of `https` or `wss`, or of
+/// this machine by its name `localhost`.
+///
+/// # Errors
+/// As [`parts`]; [`UrlError::Plain`].
+// rule: SIGN-54
+#[cfg(feature = "client")]
+pub(crate) fn private(text: &str) -> Result<String, UrlError> {
+    parts(text)?;
+    let url = Url::parse(text).map_err(|_| UrlError::NotAbsolute)?;
+    match (url.scheme(), url.host_str()) {
+        ("https" | "wss", _) if cfg!(not(feature = "tls")) => Err(UrlError::NoTls),
+        ("https" | "wss", _) | (_, Some("localhost")) => Ok(url.into()),
+        _ => Err(UrlError::Plain),
+    }
+}
+
 /// Writes a site's origin as the WHATWG parser does.
 #[cfg(feature = "server")]
 pub(super) fn origin(text: &str) -> Result<String, UrlError> {
@@ -68,6 +85,10 @@ pub enum UrlError {
     UserInfo,
     /// It is more than an origin, where one is wanted.
     NotOrigin,
+    /// It is plain `http` or `ws` to another machine than `localhost`.
+    Plain,
+    /// It is of TLS, which is not built in: that needs the feature `tls`.
+    NoTls,
 }
 
 impl UrlError {
@@ -78,6 +99,8 @@ impl UrlError {
             Self::NotAbsolute => "not_absolute",
             Self::UserInfo => "user_info",
             Self::NotOrigin => "not_origin",
+            Self::Plain => "plain",
+            Self::NoTls => "no_tls",
         }
     }
 }
@@ -90,6 +113,11 @@ impl fmt::Display for UrlError {
             }
             Self::UserInfo => "the URL has user info, which is not signed; leave it out",
             Self::NotOrigin => "expected an origin, such as https://shop.example, and no path",
+            Self::Plain => {
+                "expected https: signed requests go over plain http only to localhost; nothing was \
+                 sent"
+            }
+            Self::NoTls => "this build has no TLS; build triwire-std with the feature tls",
         })
     }
 }
