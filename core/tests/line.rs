@@ -301,6 +301,27 @@ fn a_stream_opened_anew_ends_the_older_and_one_too_many_is_closed() {
     assert!(end.due(1).ends_with(&packet(&[3, 10])));
 }
 
+// rule: CHAN-116
+#[test]
+fn a_stream_that_an_application_refuses_ends_as_one_without_a_slot() {
+    let (mut gateway, mut device) = (End::up(Role::Gateway, 100), End::up(Role::Device, 100));
+    let (_, open) = gateway.open_at(Instant::ZERO).unwrap();
+    assert_eq!(device.feed(0, &open), [Said::Opened(0, Protocol::Http, 100)]);
+    device.line.refuse(after(0), device.streams[&0]);
+    let refusal = device.due(0);
+    assert_eq!(refusal, packet(&[3, 0]));
+    assert_eq!(gateway.feed(0, &refusal), [Said::Disconnected(0, Disconnect::Refused)]);
+    // It is over at both ends, and the number free.
+    let closes = gateway.due(0);
+    assert_eq!(device.feed(0, &closes), []);
+    assert_eq!(gateway.feed(0, &device.due(0)), []);
+    assert_eq!((gateway.due(0), device.due(0)), (vec![], vec![]));
+    assert_eq!((gateway.line.deadline(), device.line.deadline()), (None, None));
+    // What has ended is refused without a word.
+    device.line.refuse(after(0), device.streams[&0]);
+    assert_eq!(device.due(0), []);
+}
+
 #[test]
 fn missing_data_ends_its_stream_alone_and_by_name() {
     // rule: LINE-6

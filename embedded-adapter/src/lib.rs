@@ -5,6 +5,7 @@
 #[cfg(feature = "async")]
 pub mod asynch;
 pub mod blocking;
+pub mod channel;
 pub mod clock;
 mod link;
 pub mod signed;

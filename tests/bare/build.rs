@@ -19,6 +19,7 @@ fn main() {
         "line",
         "verify",
         "call",
+        "door",
         "channel",
     ];
     for program in programs {

@@ -10,7 +10,7 @@
 //!     └──────────── {v, callId, ok, observed | refused, why} ◀────────┘
 //! ```
 //!
-//! Messages are whole: one WebSocket text message, one message of a serial stream.
+//! Messages are whole: one WebSocket text message, one [line](lines) of a stream of bytes.
 //!
 //! - [`broker`]: the asking end. Who asks gets an outcome, whatever becomes of the peer.
 //! - [`door`]: the executing end. A call runs when it is attributed, within its bounds and budget,
@@ -65,6 +65,7 @@ pub mod door;
 pub mod envelope;
 pub mod hello;
 pub mod keepalive;
+pub mod lines;
 pub mod refusal;
 pub mod route;
 

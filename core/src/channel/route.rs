@@ -471,6 +471,8 @@ pub fn env_key(body: &[u8]) -> Result<Text<'_>, Refusal> {
     env_key.ok_or(Refusal::BadRequest { at: body.len() })
 }
 
-fn is_env_key(text: Text<'_>) -> bool {
+/// Reports whether a text can name a machine, paired or not, as callers do.
+#[must_use]
+pub fn is_env_key(text: Text<'_>) -> bool {
     (1..=MAX_ENV_KEY).contains(&text.utf8_len()) && text.is_well_formed() && text != PAGE_EXECUTOR
 }

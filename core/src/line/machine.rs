@@ -435,6 +435,16 @@ impl<S: AsRef<[Slot]> + AsMut<[Slot]>> Line<S> {
         }
     }
 
+    /// Refuses a stream that the other end has just opened, for want of a place or of such a service:
+    /// it is told [`Disconnect::Refused`] there, and no event follows for it here. Of a stream that
+    /// has ended, nothing.
+    pub fn refuse(&mut self, now: Instant, stream: Stream) {
+        if let Some(slot) = self.live(now, stream) {
+            slot.state = State::Free;
+            self.stray = Some(stream.0);
+        }
+    }
+
     /// Tells that the line itself is gone, a device unplugged: all streams end, and the reset is
     /// due again.
     pub fn link_down(&mut self) {

@@ -14,6 +14,8 @@ use triwire::exec::session::OutputWriter;
 use triwire::exec::socket::Reason;
 use triwire::time::{Instant, UnixMillis};
 
+use crate::tools::Board;
+
 /// The names in order, and what `help` says of each.
 pub const COMMANDS: [(&str, &str); 9] = [
     ("cat", "copies its input, each piece at once"),
@@ -31,15 +33,32 @@ pub const COMMANDS: [(&str, &str); 9] = [
 pub const NOT_FOUND: &str = "command not found; this device knows \
     cat, count, echo, fail, forever, help, sha256, stack and uptime";
 
-/// What a command may ask of its device.
+/// What a command or a tool may ask of its device.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     /// The time of this pass, since boot.
     pub now: Instant,
     /// The time of day, once a gateway has told it.
     pub wall: Option<UnixMillis>,
-    /// How many bytes of stack were ever in use.
-    pub peak_stack: fn() -> usize,
+    /// What its board does.
+    pub board: Board,
+    /// Faults of its port.
+    pub faults: u32,
+    /// Packets of its line that were broken.
+    pub broken: u32,
+}
+
+impl Host {
+    /// Reads a register: seconds since boot, bytes of stack, faults, broken packets.
+    #[must_use]
+    pub fn register(&self, register: u64) -> u64 {
+        match register {
+            0 => self.now.as_micros() / 1_000_000,
+            1 => (self.board.peak_stack)() as u64,
+            2 => self.faults.into(),
+            _ => self.broken.into(),
+        }
+    }
 }
 
 /// How a command ended of itself.
@@ -266,7 +285,7 @@ impl Command {
                 })
             }
             Self::Sha256(_) => false,
-            Self::Stack => out.line(format_args!("{} bytes of stack\n", (host.peak_stack)())),
+            Self::Stack => out.line(format_args!("{} bytes of stack\n", (host.board.peak_stack)())),
             Self::Uptime => {
                 let up = host.now.as_micros() / 1_000;
                 let (s, ms) = (up / 1_000, up % 1_000);

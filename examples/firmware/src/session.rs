@@ -120,21 +120,8 @@ impl<const BUFFER: usize> Session<BUFFER> {
     }
 
     /// Keeps what came. Credit is no more than there is room for; `false` when it did not fit.
-    pub(crate) fn receive(&mut self, mut bytes: &[u8]) -> bool {
-        while !bytes.is_empty() {
-            let space = self.inbox.space();
-            let count = space.len().min(bytes.len());
-            let Some((part, rest)) = bytes.split_at_checked(count) else { return false };
-            if part.is_empty() {
-                return false;
-            }
-            for (to, from) in space.iter_mut().zip(part) {
-                *to = *from;
-            }
-            self.inbox.filled(count);
-            bytes = rest;
-        }
-        true
+    pub(crate) fn receive(&mut self, bytes: &[u8]) -> bool {
+        keep(&mut self.inbox, bytes)
     }
 
     /// Returns what is to be sent; [`sent`](Self::sent) takes off its beginning.
@@ -297,4 +284,22 @@ impl Running {
         }
         self.writer.exit(&result, space).ok().map(<[u8]>::len)
     }
+}
+
+/// Appends what came to an inbox; `false` when it does not fit.
+pub(crate) fn keep<const BUFFER: usize>(inbox: &mut Inbox<[u8; BUFFER]>, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let space = inbox.space();
+        let count = space.len().min(bytes.len());
+        let Some((part, rest)) = bytes.split_at_checked(count) else { return false };
+        if part.is_empty() {
+            return false;
+        }
+        for (to, from) in space.iter_mut().zip(part) {
+            *to = *from;
+        }
+        inbox.filled(count);
+        bytes = rest;
+    }
+    true
 }

@@ -1,5 +1,6 @@
 //! The device against a gateway's end of the line, in memory.
 
+#[allow(dead_code, reason = "each test file uses its own part")]
 mod common;
 
 use common::{Gone, WALL, World, ask};
@@ -101,7 +102,7 @@ fn a_command_ends_with_its_stream() {
         let one = world.start(&["forever"], 0);
         let two = world.start(&["count", "4000000000"], 0);
         for _ in 0..40 {
-            world.device.turn(world.now, &mut world.sessions, &mut world.port);
+            world.turn();
         }
         world.close(one);
         world.close(two);
@@ -224,7 +225,7 @@ fn sessions_end_when_the_gateway_falls_silent() {
     // The gateway neither reads nor writes, for longer than a stream may be silent.
     for _ in 0..60 {
         world.now = world.now.saturating_add(core::time::Duration::from_millis(50));
-        while world.device.turn(world.now, &mut world.sessions, &mut world.port) == Turn::Again {}
+        while world.turn() == Turn::Again {}
     }
     // Both places are free, and no reset freed them.
     assert_eq!(world.exec(&["echo", "x"], b"").text(), "x\n");

@@ -58,6 +58,7 @@ A config file:
   device = \"/dev/ttyUSB0\"               # one sandbox for each device
   speed = 115200                          # bits per second; this is the default
   flow_control = false                    # true uses RTS and CTS; path and key_file too
+  executor = \"mcu\"                      # calls to this executor are answered by the device, too
 
 Without a config there is one sandbox, `local`, and a key made at the first start. Key files are
 read again when they change: removing the last key admits nobody. Commands see this machine's

@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
+use triwire_std::channel::{Chairs, Channel, Executor};
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
@@ -104,11 +105,17 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     if let Some(access) = access {
         builder = builder.metrics(access, metrics::CONTENT_TYPE, metrics::render);
     }
+    let mut devices = Vec::new();
     for sandbox in &settings.sandboxes {
         let made_by_us = sandbox.origin == Origin::Default;
-        builder = builder.sandbox(&sandbox.value.name, guest(&sandbox.value, made_by_us)?);
-        words.push(format!("sandbox {}: {}", sandbox.value.name, sandbox.value.place));
+        let Sandbox { name, place } = &sandbox.value;
+        builder = builder.sandbox(name, guest(&sandbox.value, made_by_us, &mut devices)?);
+        words.push(format!("sandbox {name}: {place}"));
+        if let Some(executor) = place.executor() {
+            words.push(format!("executor {executor}: {place}"));
+        }
     }
+    let mut channel = Channel::builder().hosts(settings.hosts.value.iter().cloned());
     let is_process = |sandbox: &Sandbox| matches!(sandbox.place, Place::Process { .. });
     if settings.sandboxes.iter().any(|sandbox| is_process(&sandbox.value)) {
         words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
@@ -117,6 +124,7 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     if args.insecure_no_auth {
         words.push("no key needed: everybody on this machine can run commands here".into());
         builder = builder.open();
+        channel = channel.open();
     } else {
         let first = &settings.key_files[0];
         if first.origin == Origin::Default
@@ -130,7 +138,13 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         let read = read_strictly(&files)?;
         let keys = Keys::new(digests(&read));
         builder = builder.keys(keys.clone());
+        channel = channel.keys(keys.clone());
         tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
+    }
+    if !devices.is_empty() {
+        let channel = channel.build();
+        seat(devices, channel.chairs());
+        builder = builder.channel(channel);
     }
     let first = &settings.sandboxes[0].value;
     // What runs elsewhere may be no system of programs.
@@ -155,8 +169,21 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     Ok(0)
 }
 
-/// Makes the guest of a sandbox. Its folder must be there, unless it is ours to make.
-fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure> {
+/// Lets each device answer the calls to its executor.
+fn seat(devices: Vec<(SerialGuest, Executor)>, chairs: &Chairs) {
+    for (device, executor) in devices {
+        let chairs = chairs.clone();
+        tokio::spawn(async move { device.serve_channel(chairs, executor).await });
+    }
+}
+
+/// Makes the guest of a sandbox. Its folder must be there, unless it is ours to make. A device that
+/// is offered as an executor is added to `devices`.
+fn guest(
+    sandbox: &Sandbox,
+    made_by_us: bool,
+    devices: &mut Vec<(SerialGuest, Executor)>,
+) -> Result<Arc<dyn Guest>, Failure> {
     let name = &sandbox.name;
     let key = match sandbox.place.link().and_then(|link| link.key_file.as_deref()) {
         Some(path) => Some(keys::first(path).map_err(|failure| {
@@ -190,13 +217,16 @@ fn guest(sandbox: &Sandbox, made_by_us: bool) -> Result<Arc<dyn Guest>, Failure>
         }
         Place::Tcp { address, link } => Arc::new(linked!(TcpGuest::new(address), link)),
         Place::Unix { socket, link } => Arc::new(linked!(UnixGuest::new(socket), link)),
-        Place::Serial { device, speed, flow_control, link } => {
+        Place::Serial { device, speed, flow_control, link, executor } => {
             let mut guest = linked!(SerialGuest::new(device), link).flow_control(*flow_control);
             if let Some(speed) = speed {
                 guest = guest.speed(*speed);
             }
             // The log tells at once what is wrong with it.
             guest.connect();
+            if let Some(executor) = executor {
+                devices.push((guest.clone(), Executor::named(executor)));
+            }
             Arc::new(guest)
         }
     })

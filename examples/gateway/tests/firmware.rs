@@ -7,7 +7,8 @@ mod support;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use board::{BOARDS, BYTES_PER_S, Board, Desk, Wire, until};
+use board::{BOARDS, BYTES_PER_S, Board, Desk, Tool, Wire, until};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use support::{OURS, stderr, stdout};
 
@@ -16,6 +17,13 @@ const LM3S: &str = "lm3s6965evb";
 /// tool itself takes a moment.
 const SOON: Duration = Duration::from_millis(1500);
 const FILE: usize = 64 * 1024;
+/// What the firmware's documentation says of its stack.
+const STACK: usize = 3_584;
+
+const BOARD_BOUNDS: &str = r#"{"registers":4,"maxRequests":100000}"#;
+const REGISTERS: Tool = ("board", "read_registers", BOARD_BOUNDS);
+const SENSOR: Tool = ("board", "read_sensor", BOARD_BOUNDS);
+const OUTPUT: Tool = ("relay", "set_output", r#"{"maxRequests":32,"outputs":1}"#);
 
 fn bytes(count: usize) -> Vec<u8> {
     (0..count as u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
@@ -59,7 +67,7 @@ fn each_command_runs_on_each_board() {
 
         let stack = stack(&desk);
         println!("{machine}: {stack} bytes of stack, the deepest of all these sessions");
-        assert!(stack <= 2048, "{stack}");
+        assert!(stack <= STACK, "{stack}");
     }
 }
 
@@ -197,6 +205,115 @@ fn a_port_that_is_missing_or_in_use_says_what_to_do() {
     assert!(said.contains("another program has it open; end that program"), "{said}");
     drop(first);
     until(|| stdout(&second.exec(&["echo", "mine"])) == "mine\n");
+}
+
+/// Waits until the device holds its chair.
+fn seated(desk: &Desk) {
+    let args = json!({"first": 0, "count": 1});
+    until(|| desk.call(REGISTERS, &args).is_ok());
+}
+
+// rule: CHAN-117
+#[test]
+#[ignore = "needs firmware; run tests/run device"]
+fn each_tool_answers_calls_on_each_board_beside_its_commands() {
+    for (machine, _) in BOARDS {
+        let board = Board::start(machine);
+        let desk = Desk::on_line(&board.port);
+        seated(&desk);
+        // Both sessions of the device are commands'.
+        let running = [0, 1].map(|_| desk.running(&["count", "4000000000"]));
+        let observed = desk.call(REGISTERS, &json!({"first": 1, "count": 3})).unwrap();
+        let values = observed["values"].as_array().unwrap();
+        assert!(values[0].as_u64().unwrap() > 500 && values.len() == 3, "{observed}");
+        for on in [true, false] {
+            let args = json!({"output": 0, "on": on});
+            assert_eq!(desk.call(OUTPUT, &args), Ok(args), "{machine}");
+        }
+        let measured = desk.call(SENSOR, &json!({}));
+        if machine == LM3S {
+            let measured = measured.unwrap()["millidegrees"].as_i64().unwrap();
+            assert!((20_000..50_000).contains(&measured), "{measured}");
+        } else {
+            // QEMU knows no such sensor on this board.
+            assert_eq!(measured, Err("exec-threw".to_owned()));
+        }
+        let beyond = desk.call(REGISTERS, &json!({"first": 4, "count": 1}));
+        assert_eq!(beyond, Err("out-of-bounds".to_owned()));
+        let (extension, tool, _) = REGISTERS;
+        let other = desk.call((extension, tool, r#"{"registers":5}"#), &json!({}));
+        assert_eq!(other, Err("bounds-mismatch".to_owned()));
+        let other = desk.call(("relay", tool, "{}"), &json!({}));
+        assert_eq!(other, Err("unattributed-call".to_owned()));
+        running.into_iter().for_each(board::Running::kill);
+
+        let begun = Instant::now();
+        let count = 200;
+        for _ in 0..count {
+            desk.call(REGISTERS, &json!({"first": 0, "count": 4})).unwrap();
+        }
+        let each = begun.elapsed() / count;
+        let stack = stack(&desk);
+        println!("{machine}: {each:?} a call, {stack} bytes of stack with calls and commands");
+        assert!(stack <= STACK, "{stack}");
+    }
+}
+
+// rule: CHAN-38
+#[test]
+#[ignore = "needs firmware; run tests/run device"]
+fn a_tool_whose_budget_is_used_up_refuses_by_name_until_the_device_restarts() {
+    let board = Board::start(LM3S);
+    let desk = Desk::on_line(&board.port);
+    seated(&desk);
+    let args = json!({"output": 0, "on": true});
+    let done = (0..).take_while(|_| desk.call(OUTPUT, &args).is_ok()).count();
+    assert_eq!(done, 32);
+    assert_eq!(desk.call(OUTPUT, &args), Err("budget-exhausted".to_owned()));
+    seated(&desk);
+    board.reset();
+    until(|| desk.call(OUTPUT, &args).is_ok());
+}
+
+// rule: CHAN-118
+#[test]
+#[ignore = "needs firmware; run tests/run device"]
+fn a_board_that_is_reset_or_dies_closes_the_calls_in_flight() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("uart");
+    let mut board = Board::at_socket(LM3S, &socket);
+    let wire = Wire::between(&socket);
+    let desk = Desk::on_line(&wire.pty);
+    seated(&desk);
+    let args = json!({"first": 0, "count": 1});
+    // A call that the board has on its wire while it stands still, and what ends it.
+    let in_flight = |end: &mut dyn FnMut()| {
+        let before = wire.counts()[0];
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| desk.call(REGISTERS, &args));
+            // A call is longer than all credit that is due meanwhile.
+            until(|| wire.counts()[0] > before + 120);
+            let begun = Instant::now();
+            end();
+            let outcome = asked.join().unwrap();
+            assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+            outcome
+        })
+    };
+    board.pause();
+    let reset = in_flight(&mut || board.go_on_from_reset());
+    assert_eq!(reset, Err("machine-closed".to_owned()));
+    seated(&desk);
+
+    board.pause();
+    assert_eq!(desk.call_within(REGISTERS, &args, 100), Err("machine-timeout".to_owned()));
+    board.go_on_from_reset();
+    seated(&desk);
+
+    board.pause();
+    let killed = in_flight(&mut || board.kill());
+    assert_eq!(killed, Err("machine-closed".to_owned()));
+    assert_eq!(desk.call(REGISTERS, &args), Err("machine-unreachable".to_owned()));
 }
 
 #[test]

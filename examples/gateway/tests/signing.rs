@@ -170,7 +170,11 @@ fn clock_key_and_grammar_are_told_apart() {
     assert!(strange.contains("both have the same secret"), "{strange}");
     // Without an explanation it says where one is, and what costs no line.
     let brief = |now: &str| stdout(&files.run("verify", &["--header", &header, "--now", now], URL));
-    assert!(brief(NOW).contains("--explain") && !brief(NOW).contains("both have"), "{}", brief(NOW));
+    assert!(
+        brief(NOW).contains("--explain") && !brief(NOW).contains("both have"),
+        "{}",
+        brief(NOW)
+    );
     assert!(brief("1800000301").contains("301 s behind this clock"));
     files.write("key", SECRET);
     files.write("body", "");

@@ -529,6 +529,10 @@ impl Seat {
         self.chair.lock().broker.deadline()
     }
 
+    pub(super) fn limits(&self) -> &Limits {
+        &self.chair.limits
+    }
+
     /// Returns the clock that [`deadline`](Self::deadline) is by.
     #[must_use]
     pub fn clock(&self) -> Clock {

@@ -25,7 +25,7 @@ use crate::server::stop::{SHUTTING_DOWN, Stop};
 use crate::tokio::socket::{Ending, Message, Role, Rx, Sizes, Tx, link};
 
 /// How long the peer may take over the last words.
-const CLOSE_BOUND: Duration = Duration::from_secs(5);
+pub(super) const CLOSE_BOUND: Duration = Duration::from_secs(5);
 /// The read buffer of a connection; thousands stand open at once.
 const READ_BUFFER: usize = 8 * 1024;
 /// Room for the heads of messages, a refusal and a ping.

@@ -34,6 +34,7 @@
 //! ```
 
 mod chairs;
+mod lines;
 mod link;
 mod pairing;
 mod server;

@@ -1,5 +1,5 @@
 //! A device at the other end of a pty, made of the core's own machines: the line in the device's
-//! role, and on each stream the guest's end of the hijacked transport.
+//! role, and on each stream the guest's end of the hijacked transport, or an executor's.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::ffi::OsString;
@@ -15,11 +15,13 @@ use rustix::termios::OptionalActions;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use triwire::channel::envelope::{self, Call, Outcome};
+use triwire::channel::lines::{self, Lines};
 use triwire::exec::head::{Answer, request};
 use triwire::exec::request::ExecRequest;
 use triwire::exec::result::ExecResult;
 use triwire::exec::session::{Input, InputReader, OutputWriter};
-use triwire::line::{Disconnect, Event, Line, Packet, Role, Slot, Stream};
+use triwire::line::{Disconnect, Event, Line, Packet, Protocol, Role, Slot, Stream};
 use triwire::time::{Instant, UnixMillis};
 use triwire_std::clock::Clock;
 
@@ -58,13 +60,19 @@ pub enum Order {
     Hang,
     /// Writes these bytes between its packets.
     Noise(Vec<u8>),
+    /// Takes the channel's stream from now on, or refuses it.
+    Executor(bool),
 }
 
 /// What a device saw.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Seen {
-    Reset { wall: UnixMillis },
+    Reset {
+        wall: UnixMillis,
+    },
     Started(Vec<String>),
+    /// A message of the channel, which is no call or is not answered.
+    Message(String),
     Closed,
     Disconnected(Disconnect),
 }
@@ -115,6 +123,7 @@ struct Engine {
     sender: Sender,
     line: Line<Vec<Slot>>,
     streams: usize,
+    executor: bool,
     boot: u32,
     packet: Packet,
     sessions: Vec<Session>,
@@ -125,6 +134,8 @@ struct Engine {
 
 struct Session {
     stream: Stream,
+    /// What came of the channel, when it is that.
+    calls: Option<Vec<u8>>,
     head: Vec<u8>,
     running: Option<Running>,
     /// What waits to be sent.
@@ -148,6 +159,7 @@ impl Engine {
             sender,
             line: Line::new(Role::Device, 1, WINDOW, vec![Slot::EMPTY; streams]),
             streams,
+            executor: false,
             boot: 1,
             packet: Packet::new(),
             sessions: Vec::new(),
@@ -180,6 +192,7 @@ impl Engine {
                     None => std::future::pending().await,
                     Some(Order::Hang) => std::future::pending().await,
                     Some(Order::Noise(bytes)) => self.wire.extend(bytes),
+                    Some(Order::Executor(executor)) => self.executor = executor,
                     Some(Order::Reboot) => {
                         self.boot += 1;
                         let slots = vec![Slot::EMPTY; self.streams];
@@ -220,8 +233,12 @@ impl Engine {
                 Event::Reset { wall, .. } => {
                     let _ = self.saw.send(Seen::Reset { wall });
                 }
-                Event::Opened { stream, .. } => self.sessions.push(Session {
+                Event::Opened { stream, protocol: Protocol::Channel, .. } if !self.executor => {
+                    self.line.refuse(now, stream);
+                }
+                Event::Opened { stream, protocol, .. } => self.sessions.push(Session {
                     stream,
+                    calls: (protocol == Protocol::Channel).then(Vec::new),
                     head: Vec::new(),
                     running: None,
                     out: Vec::new(),
@@ -282,6 +299,16 @@ impl Engine {
 impl Session {
     fn take(&mut self, bytes: &[u8], saw: &mpsc::UnboundedSender<Seen>) {
         if self.is_over {
+            return;
+        }
+        if let Some(calls) = &mut self.calls {
+            calls.extend_from_slice(bytes);
+            let mut rest = &calls[..];
+            while let Some(message) = Lines::new(4096).feed(&mut rest) {
+                reply(message, &mut self.out, saw);
+            }
+            let used = calls.len() - rest.len();
+            calls.drain(..used);
             return;
         }
         if let Some(running) = &mut self.running {
@@ -364,5 +391,21 @@ impl Running {
         let result = ExecResult { exit_code, ..ExecResult::default() };
         let mut room = [0; 512];
         out.extend_from_slice(self.writer.exit(&result, &mut room).unwrap());
+    }
+}
+
+/// Answers a call by its arguments, but for one to the tool `wait`.
+fn reply(message: &[u8], out: &mut Vec<u8>, saw: &mpsc::UnboundedSender<Seen>) {
+    match Call::parse(message, 64) {
+        Ok(call) if call.tool != "wait" => {
+            let outcome = Outcome::Observed(call.args);
+            let mut room = [0; 1024];
+            let answer = envelope::Answer { call_id: call.call_id, outcome };
+            let len = answer.write(lines::room(&mut room)).unwrap().len();
+            out.extend_from_slice(lines::end(&mut room, len).unwrap());
+        }
+        _ => {
+            let _ = saw.send(Seen::Message(String::from_utf8_lossy(message).into_owned()));
+        }
     }
 }

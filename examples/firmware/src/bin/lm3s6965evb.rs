@@ -1,4 +1,5 @@
-//! The board LM3S6965EVB, a Cortex-M3: the line is UART 0 at 115 200 baud.
+//! The board LM3S6965EVB, a Cortex-M3: the line is UART 0 at 115 200 baud, the output is its LED, the
+//! sensor that of the chip's own temperature.
 
 #![no_std]
 #![no_main]
@@ -10,22 +11,26 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m_rt::{ExceptionFrame, entry, exception};
 use embedded_io::{ErrorType, Read, ReadReady, Write, WriteReady};
+use triwire_firmware::channel::Channel;
 use triwire_firmware::cortex::{self, Register};
 use triwire_firmware::device::{Device, Turn, sessions};
 use triwire_firmware::ring::Ring;
 use triwire_firmware::session::Session;
 use triwire_firmware::ticks::Ticks;
+use triwire_firmware::tools::Board;
 
-/// Sessions at once, and bytes of each of their three buffers.
-const STREAMS: usize = 2;
+/// Sessions at once, and bytes of each of their three buffers; the channel has one such buffer.
+const SESSIONS: usize = 2;
 const BUFFER: usize = 2048;
+/// Streams of the line: the sessions', and the channel's.
+const STREAMS: usize = SESSIONS + 1;
 
 /// The processor's clock, and the line's speed.
 const CLOCK: u32 = 50_000_000;
 const BAUD: u32 = 115_200;
 
 /// What came and was not looked at: all that may be on its way, as credit allows.
-static RECEIVED: Ring<{ 2 * STREAMS * BUFFER }> = Ring::new();
+static RECEIVED: Ring<{ (2 * STREAMS * BUFFER).next_power_of_two() }> = Ring::new();
 /// Milliseconds since boot.
 static MILLIS: AtomicU32 = AtomicU32::new(0);
 
@@ -43,6 +48,7 @@ mod registers {
     registers! {
         RIS = 0x400f_e050; // system control
         RCC = 0x400f_e060;
+        RCGC0 = 0x400f_e100;
         RCGC1 = 0x400f_e104;
         RCGC2 = 0x400f_e108;
         GPIO_A_AFSEL = 0x4000_4420;
@@ -55,6 +61,18 @@ mod registers {
         UART_CTL = 0x4000_c030;
         UART_IM = 0x4000_c038;
         UART_ICR = 0x4000_c044;
+        LED = 0x4002_5004; // the data of port F, bit 0 alone
+        GPIO_F_DIR = 0x4002_5400;
+        GPIO_F_DEN = 0x4002_551c;
+        TIMER_CFG = 0x4003_0000;
+        TIMER_MODE = 0x4003_0004;
+        TIMER_CTL = 0x4003_000c;
+        TIMER_LOAD = 0x4003_0028;
+        ADC_ACTIVE = 0x4003_8000;
+        ADC_EMUX = 0x4003_8014;
+        ADC_CTL3 = 0x4003_80a4;
+        ADC_FIFO3 = 0x4003_80a8;
+        ADC_STATE3 = 0x4003_80ac;
     }
 }
 use registers::*;
@@ -63,6 +81,8 @@ const UART_INTERRUPT: u8 = 5;
 /// Of UART_FR: nothing to read, no room to write.
 const RXFE: u32 = 1 << 4;
 const TXFF: u32 = 1 << 5;
+/// Of ADC_STATE3: no sample.
+const FIFO_EMPTY: u32 = 1 << 8;
 
 /// UART 0: received by interrupt, sent by looking.
 struct Uart;
@@ -138,6 +158,48 @@ impl Write for Uart {
     }
 }
 
+/// Sets up the LED, and the converter: its last sequencer takes one sample of the chip's own
+/// temperature whenever timer 0 runs out.
+fn start_board() {
+    RCGC0.write(RCGC0.read() | 1 << 16); // the converter
+    RCGC1.write(RCGC1.read() | 1 << 16); // timer 0
+    RCGC2.write(RCGC2.read() | 1 << 5); // port F
+    cortex_m::asm::delay(16);
+    GPIO_F_DIR.write(GPIO_F_DIR.read() | 1);
+    GPIO_F_DEN.write(GPIO_F_DEN.read() | 1);
+    TIMER_CFG.write(0); // 32 bits
+    TIMER_MODE.write(1); // once
+    ADC_EMUX.write(5 << 12);
+    ADC_CTL3.write(1 << 3 | 1 << 1); // the temperature, and no further sample
+    ADC_ACTIVE.write(1 << 3);
+}
+
+fn set_led(on: bool) -> bool {
+    LED.write(on.into());
+    LED.read() & 1 != 0
+}
+
+/// Lets timer 0 run out in 1 ms.
+fn start_sensor() {
+    while ADC_STATE3.read() & FIFO_EMPTY == 0 {
+        let _ = ADC_FIFO3.read();
+    }
+    TIMER_LOAD.write(CLOCK / 1_000);
+    TIMER_CTL.write(1 << 5 | 1);
+}
+
+fn sensor() -> Option<i32> {
+    if ADC_STATE3.read() & FIFO_EMPTY != 0 {
+        return None;
+    }
+    // 147.5 °C less 225 °C for all of 1023.
+    let sample = (ADC_FIFO3.read() & 0x3ff) as i32;
+    Some(147_500 - sample * 225_000 / 1_023)
+}
+
+const BOARD: Board =
+    Board { peak_stack: cortex::peak_stack, set_output: set_led, start_sensor, sensor };
+
 /// Runs the processor at 50 MHz: the crystal of 8 MHz, the PLL, divided by 4.
 fn start_clock() {
     const BYPASS: u32 = 1 << 11;
@@ -153,9 +215,11 @@ fn start_clock() {
 
 #[entry]
 fn main() -> ! {
-    static mut DEVICE: Device<STREAMS, BUFFER> = Device::new(0, cortex::peak_stack);
-    static mut SESSIONS: [Session<BUFFER>; STREAMS] = sessions();
+    static mut DEVICE: Device<STREAMS, BUFFER> = Device::new(0, BOARD);
+    static mut PLACES: [Session<BUFFER>; SESSIONS] = sessions();
+    static mut CHANNEL: Channel<BUFFER> = Channel::new();
     start_clock();
+    start_board();
     let mut uart = Uart::start();
     if let Some(mut core) = cortex_m::Peripherals::take() {
         core.SYST.set_clock_source(SystClkSource::Core);
@@ -169,7 +233,7 @@ fn main() -> ! {
         let now = ticks.at(MILLIS.load(Ordering::Relaxed));
         // A watchdog is fed here: a pass is bounded. The tick wakes us each ms, so what is due at
         // some time needs no timer of its own.
-        if let Turn::Idle { .. } = DEVICE.turn(now, SESSIONS, &mut uart) {
+        if let Turn::Idle { .. } = DEVICE.turn(now, PLACES, CHANNEL, &mut uart) {
             cortex::sleep_unless(|| !RECEIVED.is_empty());
         }
     }

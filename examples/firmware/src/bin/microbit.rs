@@ -1,5 +1,5 @@
 //! The first micro:bit, a Cortex-M0 (nRF51822): the line is the UART of its USB port at 115 200
-//! baud.
+//! baud, the output is its first LED, the sensor that of the chip's own temperature.
 
 #![no_std]
 #![no_main]
@@ -10,18 +10,22 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use cortex_m_rt::{ExceptionFrame, entry, exception};
 use embedded_io::{ErrorType, Read, ReadReady, Write, WriteReady};
+use triwire_firmware::channel::Channel;
 use triwire_firmware::cortex::{self, Register};
 use triwire_firmware::device::{Device, Turn, sessions};
 use triwire_firmware::ring::Ring;
 use triwire_firmware::session::Session;
 use triwire_firmware::ticks::Ticks;
+use triwire_firmware::tools::Board;
 
-/// Sessions at once, and bytes of each of their three buffers.
-const STREAMS: usize = 2;
+/// Sessions at once, and bytes of each of their three buffers; the channel has one such buffer.
+const SESSIONS: usize = 2;
 const BUFFER: usize = 512;
+/// Streams of the line: the sessions', and the channel's.
+const STREAMS: usize = SESSIONS + 1;
 
 /// What came and was not looked at: all that may be on its way, as credit allows.
-static RECEIVED: Ring<{ 2 * STREAMS * BUFFER }> = Ring::new();
+static RECEIVED: Ring<{ (2 * STREAMS * BUFFER).next_power_of_two() }> = Ring::new();
 /// Milliseconds since boot.
 static MILLIS: AtomicU32 = AtomicU32::new(0);
 
@@ -57,7 +61,13 @@ mod registers {
         TIMER_BITMODE = 0x4000_8508;
         TIMER_PRESCALER = 0x4000_8510;
         TIMER_CC = 0x4000_8540;
-        PIN_TXD = 0x5000_0760; // the configuration of pin 24
+        TEMP_START = 0x4000_c000;
+        TEMP_READY = 0x4000_c100;
+        TEMP = 0x4000_c508;
+        GPIO_OUT = 0x5000_0504;
+        PIN_COLUMN = 0x5000_0710; // the configuration of pin 4
+        PIN_ROW = 0x5000_0734; // of pin 13
+        PIN_TXD = 0x5000_0760; // of pin 24
     }
 }
 use registers::*;
@@ -155,18 +165,48 @@ fn start_clock() {
     cortex::unmask(TIMER_INTERRUPT);
 }
 
+/// Where the first LED is: lit while the row is high and the column low.
+const ROW: u32 = 1 << 13;
+const COLUMN: u32 = 1 << 4;
+
+fn start_board() {
+    PIN_COLUMN.write(0b11); // outputs
+    PIN_ROW.write(0b11);
+}
+
+fn set_led(on: bool) -> bool {
+    let others = GPIO_OUT.read() & !(ROW | COLUMN);
+    GPIO_OUT.write(others | if on { ROW } else { COLUMN });
+    GPIO_OUT.read() & (ROW | COLUMN) == ROW
+}
+
+fn start_sensor() {
+    TEMP_READY.write(0);
+    TEMP_START.write(1);
+}
+
+fn sensor() -> Option<i32> {
+    // In quarters of 1 °C.
+    (TEMP_READY.read() != 0).then(|| TEMP.read() as i32 * 250)
+}
+
+const BOARD: Board =
+    Board { peak_stack: cortex::peak_stack, set_output: set_led, start_sensor, sensor };
+
 #[entry]
 fn main() -> ! {
-    static mut DEVICE: Device<STREAMS, BUFFER> = Device::new(0, cortex::peak_stack);
-    static mut SESSIONS: [Session<BUFFER>; STREAMS] = sessions();
+    static mut DEVICE: Device<STREAMS, BUFFER> = Device::new(0, BOARD);
+    static mut PLACES: [Session<BUFFER>; SESSIONS] = sessions();
+    static mut CHANNEL: Channel<BUFFER> = Channel::new();
     start_clock();
+    start_board();
     let mut uart = Uart::start();
     let mut ticks = Ticks::new();
     loop {
         let now = ticks.at(MILLIS.load(Ordering::Relaxed));
         // A watchdog is fed here: a pass is bounded. The tick wakes us each ms, so what is due at
         // some time needs no timer of its own.
-        if let Turn::Idle { .. } = DEVICE.turn(now, SESSIONS, &mut uart) {
+        if let Turn::Idle { .. } = DEVICE.turn(now, PLACES, CHANNEL, &mut uart) {
             cortex::sleep_unless(|| !RECEIVED.is_empty());
         }
     }

@@ -1,5 +1,6 @@
 //! A gateway's end of the line around a device, in one thread and in times that the test makes.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::convert::Infallible;
 
@@ -9,13 +10,34 @@ use triwire::exec::request::write_request;
 use triwire::exec::session::{InputWriter, Output, OutputReader};
 use triwire::line::{Event, Line, Packet, Protocol, Role, Slot, Stream};
 use triwire::time::{Instant, UnixMillis};
+use triwire_firmware::channel::Channel;
 use triwire_firmware::device::{Device, Turn, sessions};
 use triwire_firmware::session::Session;
+use triwire_firmware::tools::Board;
 
-pub(crate) const STREAMS: usize = 2;
+pub(crate) const SESSIONS: usize = 2;
+pub(crate) const STREAMS: usize = SESSIONS + 1;
 pub(crate) const BUFFER: usize = 512;
 /// The time of day that the gateway tells.
 pub(crate) const WALL: UnixMillis = UnixMillis::new(1_800_000_000_000);
+
+thread_local! {
+    /// The board of this test's device: its output, how often its sensor was started, and what
+    /// that gives.
+    pub(crate) static OUTPUT: Cell<bool> = const { Cell::new(false) };
+    pub(crate) static MEASURED: Cell<u32> = const { Cell::new(0) };
+    pub(crate) static SENSOR: Cell<Option<i32>> = const { Cell::new(None) };
+}
+
+const BOARD: Board = Board {
+    peak_stack: || 1234,
+    set_output: |on| {
+        OUTPUT.set(on);
+        OUTPUT.get()
+    },
+    start_sensor: || MEASURED.set(MEASURED.get() + 1),
+    sensor: || SENSOR.get(),
+};
 
 /// The device's port: what came, and what it wrote.
 #[derive(Default)]
@@ -140,7 +162,8 @@ impl Seen {
 pub(crate) struct World {
     pub(crate) now: Instant,
     pub(crate) device: Device<STREAMS, BUFFER>,
-    pub(crate) sessions: [Session<BUFFER>; STREAMS],
+    pub(crate) sessions: [Session<BUFFER>; SESSIONS],
+    pub(crate) channel: Channel<BUFFER>,
     pub(crate) port: Port,
     line: Line<[Slot; 8]>,
     packet: Packet,
@@ -151,8 +174,9 @@ impl World {
     pub(crate) fn new() -> Self {
         let mut world = Self {
             now: Instant::from_millis(20),
-            device: Device::new(0, || 1234),
+            device: Device::new(0, BOARD),
             sessions: sessions(),
+            channel: Channel::new(),
             port: Port::default(),
             line: Line::new(Role::Gateway, 0, 4096, [Slot::EMPTY; 8]),
             packet: Packet::new(),
@@ -163,10 +187,21 @@ impl World {
         world
     }
 
+    /// Makes one pass of the device.
+    pub(crate) fn turn(&mut self) -> Turn {
+        let Self { now, device, sessions, channel, port, .. } = self;
+        device.turn(*now, sessions, channel, port)
+    }
+
     /// Opens a stream and sends `bytes` on it.
     pub(crate) fn open(&mut self, bytes: Vec<u8>) -> usize {
+        self.open_for(Protocol::Http, bytes)
+    }
+
+    /// Opens a stream for a protocol and sends `bytes` on it.
+    pub(crate) fn open_for(&mut self, protocol: Protocol, bytes: Vec<u8>) -> usize {
         let mut out = [0; 256];
-        let (stream, wire) = self.line.open(self.now, Protocol::Http, &mut out).unwrap();
+        let (stream, wire) = self.line.open(self.now, protocol, &mut out).unwrap();
         self.port.to_device.extend(wire);
         self.clients.push(Client {
             stream,
@@ -200,14 +235,15 @@ impl World {
 
     /// Starts the device anew, without a word.
     pub(crate) fn reboot(&mut self) {
-        self.device = Device::new(0, || 1234);
+        self.device = Device::new(0, BOARD);
         self.sessions = sessions();
+        self.channel = Channel::new();
     }
 
     /// Lets both ends work until neither has anything to do at this time.
     pub(crate) fn run(&mut self) {
         for _ in 0..1_000_000 {
-            let turn = self.device.turn(self.now, &mut self.sessions, &mut self.port);
+            let turn = self.turn();
             let busy = self.pump();
             if turn != Turn::Again && !busy {
                 return;

@@ -179,6 +179,16 @@ impl File {
                 );
                 return Err(file.wrong(&at, &format!("{field}.device"), why));
             }
+            if let Some(executor) = place.executor()
+                && let Some(other) = file
+                    .sandboxes
+                    .iter()
+                    .find(|other| other.value.place.executor() == Some(executor))
+            {
+                let other = &other.value.name;
+                let why = format!("{executor} is the sandbox {other}'s; name another");
+                return Err(file.wrong(&at, &format!("{field}.executor"), why));
+            }
             file.sandboxes.push(Located { value: Sandbox { name, place }, line, column });
         }
         Ok(file)
@@ -329,6 +339,19 @@ mod tests {
                  [sandboxes.b]\nkind = \"serial\"\ndevice = \"/d\"\n",
                 "t.toml:4:12: sandboxes.b.device: serial /d is the sandbox a's",
             ),
+            (
+                "[sandboxes.a]\nkind = \"serial\"\ndevice = \"/d\"\nexecutor = \"page\"\n",
+                "t.toml:4:12: sandboxes.a.executor: expected the name that calls are made by",
+            ),
+            (
+                "[sandboxes.a]\nkind = \"serial\"\ndevice = \"/d\"\nexecutor = \"m\"\n\
+                 [sandboxes.b]\nkind = \"serial\"\ndevice = \"/e\"\nexecutor = \"m\"\n",
+                "t.toml:5:12: sandboxes.b.executor: m is the sandbox a's",
+            ),
+            (
+                "[sandboxes.a]\nroot = \"/\"\nexecutor = \"m\"\n",
+                "t.toml:3:12: sandboxes.a.executor: a sandbox of kind \"process\" has none",
+            ),
             ("[sandboxes.\"a b\"]\nroot = \"/\"\n", "t.toml:1:12: sandboxes.a b: "),
             ("[sandboxes.a]\nroot = \"/no/such/folder\"\n", "t.toml:2:8: sandboxes.a.root: "),
             ("listen = \"x\"\nlisten = \"y\"\n", "t.toml:2:1: "),
@@ -354,7 +377,7 @@ mod tests {
         let text = "[sandboxes.a]\nkind = \"tcp\"\naddress = \"vm:7878\"\nkey_file = \"k\"\n\
                     [sandboxes.b]\nkind = \"unix\"\nsocket = \"s\"\npath = \"/v1/exec\"\n\
                     [sandboxes.c]\nkind = \"serial\"\ndevice = \"/dev/ttyUSB0\"\n\
-                    speed = 921600\nflow_control = true\n";
+                    speed = 921600\nflow_control = true\nexecutor = \"mcu\"\n";
         let file = File::parse(Path::new("/etc/t.toml"), text).unwrap();
         let places: Vec<_> = file.sandboxes.iter().map(|sandbox| &sandbox.value.place).collect();
         let link = Link { path: None, key_file: Some("/etc/k".into()) };
@@ -366,6 +389,7 @@ mod tests {
             speed: Some(921_600),
             flow_control: true,
             link: Link::default(),
+            executor: Some("mcu".into()),
         };
         assert_eq!(places[2], &serial);
     }

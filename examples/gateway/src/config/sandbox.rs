@@ -5,13 +5,14 @@
 //! | `"process"`, the default | `root` | `inherit_env` |
 //! | `"tcp"` | `address` | `path`, `key_file` |
 //! | `"unix"` | `socket` | `path`, `key_file` |
-//! | `"serial"` | `device` | `speed`, `flow_control`, `path`, `key_file` |
+//! | `"serial"` | `device` | `speed`, `flow_control`, `path`, `key_file`, `executor` |
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use toml::Spanned;
+use triwire::channel::route::{MAX_ENV_KEY, PAGE_EXECUTOR, is_env_key};
 use triwire::exec::head::{Mode, RequestHead};
 
 /// Room for a head without a key.
@@ -33,8 +34,14 @@ pub(crate) enum Place {
     Tcp { address: String, link: Link },
     /// Behind a unix socket that does.
     Unix { socket: PathBuf, link: Link },
-    /// On a device at a serial port.
-    Serial { device: PathBuf, speed: Option<u32>, flow_control: bool, link: Link },
+    /// On a device at a serial port, which may answer the calls to an executor as well.
+    Serial {
+        device: PathBuf,
+        speed: Option<u32>,
+        flow_control: bool,
+        link: Link,
+        executor: Option<String>,
+    },
 }
 
 /// How commands are asked for at the other end of a link.
@@ -52,6 +59,14 @@ impl Place {
             Self::Tcp { .. } => Kind::Tcp,
             Self::Unix { .. } => Kind::Unix,
             Self::Serial { .. } => Kind::Serial,
+        }
+    }
+
+    /// Returns the executor that the place is offered as.
+    pub(crate) fn executor(&self) -> Option<&str> {
+        match self {
+            Self::Serial { executor, .. } => executor.as_deref(),
+            _ => None,
         }
     }
 
@@ -110,6 +125,7 @@ pub(super) struct Table {
     device: Option<Spanned<PathBuf>>,
     speed: Option<Spanned<u32>>,
     flow_control: Option<Spanned<bool>>,
+    executor: Option<Spanned<String>>,
     path: Option<Spanned<String>>,
     key_file: Option<Spanned<PathBuf>>,
 }
@@ -158,11 +174,22 @@ impl Table {
                 if let Some(speed) = self.speed.as_ref().filter(|speed| *speed.get_ref() == 0) {
                     return Err(wrong("speed", speed, "expected bits per second, as 115200"));
                 }
+                let executor = self.executor;
+                if let Some(name) =
+                    executor.as_ref().filter(|name| !is_env_key(name.get_ref().as_str().into()))
+                {
+                    let why = format!(
+                        "expected the name that calls are made by: 1 to {MAX_ENV_KEY} bytes, and \
+                         not {PAGE_EXECUTOR}, which is the browser's"
+                    );
+                    return Err(wrong("executor", name, why));
+                }
                 Place::Serial {
                     device,
                     speed: self.speed.map(Spanned::into_inner),
                     flow_control: self.flow_control.is_some_and(Spanned::into_inner),
                     link: link(self.path, self.key_file, beside)?,
+                    executor: executor.map(Spanned::into_inner),
                 }
             }
         })
@@ -171,7 +198,7 @@ impl Table {
     /// Refuses what belongs to other kinds: it would have no effect.
     fn refuse_others(&self) -> Result<(), Wrong> {
         use Kind::{Process, Serial, Tcp, Unix};
-        let fields: [(&'static str, Option<usize>, &[Kind]); 9] = [
+        let fields: [(&'static str, Option<usize>, &[Kind]); 10] = [
             ("root", start(&self.root), &[Process]),
             ("inherit_env", start(&self.inherit_env), &[Process]),
             ("address", start(&self.address), &[Tcp]),
@@ -179,6 +206,7 @@ impl Table {
             ("device", start(&self.device), &[Serial]),
             ("speed", start(&self.speed), &[Serial]),
             ("flow_control", start(&self.flow_control), &[Serial]),
+            ("executor", start(&self.executor), &[Serial]),
             ("path", start(&self.path), &[Tcp, Unix, Serial]),
             ("key_file", start(&self.key_file), &[Tcp, Unix, Serial]),
         ];

@@ -95,10 +95,11 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
             }
             Place::Tcp { address, .. } => field("address", address.clone()),
             Place::Unix { socket, .. } => field("socket", socket.display().to_string()),
-            Place::Serial { device, speed, flow_control, .. } => {
+            Place::Serial { device, speed, flow_control, executor, .. } => {
                 field("device", device.display().to_string());
                 field("speed", speed.unwrap_or(DEFAULT_SPEED).to_string());
                 field("flow_control", flow_control.to_string());
+                field("executor", executor.as_deref().unwrap_or("none").to_owned());
             }
         }
         if let Some(link) = place.link() {

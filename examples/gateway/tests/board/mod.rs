@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::OpenptFlags;
 use rustix::termios::OptionalActions;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use triwire::line::{Event, Line, Packet, Reset, Role, Slot};
 use triwire::time::{Instant as Moment, UnixMillis};
@@ -25,6 +27,12 @@ use super::support::{Gateway, feed, triwire};
 /// The two boards that QEMU knows: its machine, and what holds the path of the firmware's image.
 pub(crate) const BOARDS: [(&str, &str); 2] =
     [("lm3s6965evb", "TRIWIRE_FIRMWARE"), ("microbit", "TRIWIRE_FIRMWARE_MICROBIT")];
+
+/// The key of every gateway here.
+const KEY: &str = "0123456789abcdef";
+
+/// A tool of the firmware's: its extension, its name and the bounds that it is admitted with.
+pub(crate) type Tool = (&'static str, &'static str, &'static str);
 
 /// A board that runs.
 pub(crate) struct Board {
@@ -85,12 +93,28 @@ impl Board {
 
     /// Resets the processor, as its button does.
     pub(crate) fn reset(&self) {
+        self.order(&["system_reset"]);
+    }
+
+    /// Holds the processor still.
+    pub(crate) fn pause(&self) {
+        self.order(&["stop"]);
+    }
+
+    /// Lets it go on, from its reset.
+    pub(crate) fn go_on_from_reset(&self) {
+        self.order(&["system_reset", "cont"]);
+    }
+
+    fn order(&self, orders: &[&str]) {
         let mut monitor = UnixStream::connect(&self.monitor).unwrap();
-        let commands = [r#"{"execute":"qmp_capabilities"}"#, r#"{"execute":"system_reset"}"#];
-        monitor.write_all(commands.concat().as_bytes()).unwrap();
+        for order in [&["qmp_capabilities"], orders].concat() {
+            write!(monitor, "{{\"execute\":\"{order}\"}}").unwrap();
+        }
         monitor.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let lines = BufReader::new(monitor).lines().map(|line| line.expect("an answer"));
-        assert_eq!(lines.filter(|line| line.contains(r#""return""#)).take(2).count(), 2);
+        let done = lines.filter(|line| line.contains(r#""return""#)).take(1 + orders.len());
+        assert_eq!(done.count(), 1 + orders.len());
     }
 
     /// Pulls the plug.
@@ -138,7 +162,8 @@ pub(crate) fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// A gateway with one sandbox, `mcu`, at the device that `tty` stands for.
+/// A gateway with one sandbox, `mcu`, at the device that `tty` stands for, which is the executor
+/// `mcu` as well.
 pub(crate) struct Desk {
     folder: TempDir,
     pub(crate) gateway: Gateway,
@@ -147,9 +172,10 @@ pub(crate) struct Desk {
 impl Desk {
     pub(crate) fn at(device: &Path) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("keys"), "0123456789abcdef\n").unwrap();
+        fs::write(folder.path().join("keys"), format!("{KEY}\n")).unwrap();
         let text = "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n\
-                    [sandboxes.mcu]\nkind = \"serial\"\ndevice = \"tty\"\n";
+                    [sandboxes.mcu]\nkind = \"serial\"\ndevice = \"tty\"\n\
+                    executor = \"mcu\"\n";
         fs::write(folder.path().join("triwire.toml"), text).unwrap();
         symlink(device, folder.path().join("tty")).unwrap();
         let gateway = serve(folder.path());
@@ -199,6 +225,44 @@ impl Desk {
 
     pub(crate) fn exec_with(&self, words: &[&str], stdin: &[u8]) -> Output {
         feed(&mut self.command(&["-i"], words), stdin)
+    }
+
+    /// Makes a call to the executor `mcu`, and answers its outcome: what was observed, or the word
+    /// of the refusal.
+    pub(crate) fn call(&self, tool: Tool, args: &Value) -> Result<Value, String> {
+        self.call_within(tool, args, 5_000)
+    }
+
+    /// The same, within so many ms.
+    pub(crate) fn call_within(&self, tool: Tool, args: &Value, ms: u64) -> Result<Value, String> {
+        let (extension, tool, bounds) = tool;
+        let bounds: Value = serde_json::from_str(bounds).unwrap();
+        let body = json!({
+            "executor": "mcu", "tool": tool, "descriptorId": extension, "args": args,
+            "boundsEcho": bounds, "timeoutMs": ms,
+        })
+        .to_string();
+        let address = &self.gateway.address;
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(
+            stream,
+            "POST /channel/calls HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").expect(&answer);
+        assert!(head.starts_with("HTTP/1.1 200 "), "{answer}");
+        let mut answer: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(answer["v"], 1);
+        if answer["ok"] == true {
+            return Ok(answer["observed"].take());
+        }
+        assert_ne!(answer["why"], "");
+        Err(answer["refused"].as_str().unwrap().to_owned())
     }
 
     /// Starts a command, and answers once its first line of output is there.

@@ -1,4 +1,5 @@
-//! The task of one line: it keeps the device open, and carries the streams of all its commands.
+//! The task of one line: it keeps the device open, and carries its streams: one for each command,
+//! and the channel's.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -40,8 +41,14 @@ const STUCK: Duration = Duration::from_millis(20);
 const READ: usize = 4096;
 const READS: usize = 16;
 
-/// A command that wants a stream; the answer is why there is none, in words for people.
-pub(super) type Ask = oneshot::Sender<Result<Stream, String>>;
+/// Somebody who wants a stream.
+#[derive(Debug)]
+pub(super) struct Ask {
+    /// What it is to carry.
+    pub(super) protocol: Protocol,
+    /// Is told why there is none in words for people.
+    pub(super) answer: oneshot::Sender<Result<Stream, String>>,
+}
 
 /// What the line is opened with.
 #[derive(Clone, Debug)]
@@ -105,7 +112,7 @@ async fn open(settings: &Settings) -> Result<Device, String> {
 
 fn refuse(ask: Waiting, why: String) {
     // Who asked may have gone.
-    let _ = ask.ask.send(Err(why));
+    let _ = ask.ask.answer.send(Err(why));
 }
 
 /// A command that waits for the line to come up.
@@ -256,7 +263,11 @@ impl Engine {
             // This end serves nothing yet that a device could ask for.
             Event::Opened { stream, .. } => self.line.close(self.clock.now(), stream),
             // What may be sent is looked at before anything is.
-            Event::Credit { .. } => {}
+            Event::Credit { stream, .. } => {
+                if let Some((_, end)) = self.streams.iter().find(|(own, _)| *own == stream) {
+                    end.know();
+                }
+            }
         }
     }
 
@@ -270,18 +281,18 @@ impl Engine {
     fn open_streams(&mut self, now: Instant) {
         let mut packet = [0; MAX_WIRE];
         while let Some(first) = self.waiting.front() {
-            if first.ask.is_closed() {
+            if first.ask.answer.is_closed() {
                 self.waiting.pop_front();
                 continue;
             }
-            match self.line.open(now, Protocol::Http, &mut packet) {
+            match self.line.open(now, first.ask.protocol, &mut packet) {
                 Ok((stream, packet)) => {
                     self.outbox.extend_from_slice(packet);
                     let (line_end, command_end) = stream::pair(&self.waker);
                     self.streams.push((stream, line_end));
                     if let Some(first) = self.waiting.pop_front() {
                         // When who asked has gone, the stream is given up as it drops.
-                        let _ = first.ask.send(Ok(command_end));
+                        let _ = first.ask.answer.send(Ok(command_end));
                     }
                 }
                 Err(LineError::Down) if Moment::now() < first.until && self.other.is_none() => {

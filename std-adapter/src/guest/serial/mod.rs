@@ -1,6 +1,8 @@
 //! The guest at the other end of a serial line.
 
 mod device;
+#[cfg(feature = "server")]
+mod executor;
 mod line;
 mod stream;
 
@@ -9,7 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
+use triwire::line::Protocol;
+
 use self::line::{Ask, Settings};
+use self::stream::Stream;
 use super::asked::Peer;
 use super::{Guest, Starting};
 use crate::record::ExecRequest;
@@ -31,6 +36,8 @@ const ASKS: usize = 64;
 /// The port is set to 8 data bits, no parity and one stop bit, and its control lines are left
 /// alone when it is closed, so that a board does not restart. The deadline of a command is the
 /// device's to keep.
+///
+/// With the feature `server`, `serve_channel` offers the device as an executor of a channel as well.
 ///
 /// ```no_run
 /// use triwire_std::guest::SerialGuest;
@@ -102,19 +109,24 @@ impl SerialGuest {
         *task = Some(sender.clone());
         sender
     }
+
+    /// Opens a stream.
+    ///
+    /// # Errors
+    /// Why there is none, in words for people.
+    async fn stream(&self, protocol: Protocol) -> Result<Stream, String> {
+        let (answer, answered) = oneshot::channel();
+        // A task that is gone drops what it was asked.
+        let _ = self.task().send(Ask { protocol, answer }).await;
+        answered.await.unwrap_or_else(|_| Err("the gateway is going away".to_owned()))
+    }
 }
 
 impl Guest for SerialGuest {
     fn start(&self, request: ExecRequest) -> Starting<'_> {
         Box::pin(async move {
-            let (ask, answer) = oneshot::channel();
-            // A task that is gone drops what it was asked.
-            let _ = self.task().send(ask).await;
-            let stream = match answer.await {
-                Ok(Ok(stream)) => stream,
-                Ok(Err(why)) => return Err(self.peer.unreachable(why)),
-                Err(_) => return Err(self.peer.unreachable("the gateway is going away")),
-            };
+            let stream = self.stream(Protocol::Http).await;
+            let stream = stream.map_err(|why| self.peer.unreachable(why))?;
             self.peer.ask(stream, &request).await
         })
     }

@@ -28,6 +28,8 @@ pub(super) struct Shared {
     /// Bytes taken since the line was last told.
     taken: usize,
     outgoing: BytesMut,
+    /// Whether the device has shown that it knows the stream.
+    known: bool,
     ended: Option<Ended>,
     given_up: bool,
     reader: Option<Waker>,
@@ -70,6 +72,15 @@ impl LineEnd {
         wake(&mut shared.reader);
     }
 
+    /// Takes note that the device knows the stream.
+    pub(super) fn know(&self) {
+        let mut shared = lock(&self.0);
+        if !shared.known {
+            shared.known = true;
+            wake(&mut shared.reader);
+        }
+    }
+
     pub(super) fn end(&self, how: Ended) {
         let mut shared = lock(&self.0);
         shared.ended.get_or_insert(how);
@@ -100,6 +111,29 @@ impl LineEnd {
         if sent > 0 {
             wake(&mut shared.writer);
         }
+    }
+}
+
+#[cfg(feature = "server")]
+impl Stream {
+    /// Waits until the device has shown that it knows the stream.
+    ///
+    /// # Errors
+    /// Why it does not, in words for people.
+    pub(super) async fn known(&self) -> Result<(), String> {
+        std::future::poll_fn(|cx| {
+            let mut shared = lock(&self.shared);
+            match &shared.ended {
+                Some(Ended::Lost(why)) => Poll::Ready(Err(why.clone())),
+                Some(Ended::Closed) => Poll::Ready(Err("the device closed it".to_owned())),
+                None if shared.known => Poll::Ready(Ok(())),
+                None => {
+                    shared.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            }
+        })
+        .await
     }
 }
 
@@ -158,9 +192,15 @@ impl AsyncWrite for Stream {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // A stream has no half that could be closed alone.
-        Poll::Ready(Ok(()))
+    /// Waits until the line has taken all that was written, so that a close behind it is behind it
+    /// on the line as well. A stream has no half that could be closed alone.
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut shared = lock(&self.shared);
+        if shared.outgoing.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        shared.writer = Some(cx.waker().clone());
+        Poll::Pending
     }
 }
 

@@ -10,6 +10,7 @@ use triwire::channel::envelope::{Answer, Call, Object, Outcome};
 use triwire::channel::hello::{
     BearerDigest, Entry, HelloBound, Refused, Session, Standing, enter, is_local_origin,
 };
+use triwire::channel::lines::{self, Lines};
 use triwire::channel::refusal::{Peer, Refusal};
 use triwire::exec::head::Header;
 use triwire::json::Text;
@@ -23,6 +24,7 @@ pub(crate) fn run() {
     broker();
     door();
     hello();
+    on_lines();
     if let Some(refusal) = Refusal::from_word(text()) {
         shown(refusal);
     }
@@ -157,6 +159,20 @@ fn door() {
         done((door.running(), door.ignored()));
         done(door.admissions().charge(any(ToolIndex(0))));
     }
+}
+
+fn on_lines() {
+    let mut lines = any(Lines::new(any(1)));
+    let mut input = bytes();
+    while let Some(message) = lines.feed(&mut input) {
+        done(message);
+    }
+    done((input, lines.limit(), lines.dropped()));
+    lines.link_down();
+    let mut out = any([0; 64]);
+    let room = lines::room(any(&mut out[..])).len();
+    done(room);
+    done(judged(lines::end(any(&mut out[..]), any(room))));
 }
 
 fn hello() {

@@ -44,6 +44,7 @@ pub(crate) fn run() {
     }
     done(rest);
     line.consumed(any(now), stream, any(0));
+    line.refuse(any(now), stream);
     line.close(any(now), stream);
     line.link_down();
     done(line.deadline());
