@@ -1,6 +1,7 @@
 //! The command line: every flag, and the examples that `--help` shows.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -38,6 +39,11 @@ A config file:
   [tls]                                   # needed beyond loopback, unless behind_proxy
   cert = \"cert.pem\"                       # the chain, the server's own first
   key = \"key.pem\"
+
+  [channel]                               # executors at /channel, calls at /channel/calls
+  session = false                         # true: local pages need the session that is printed
+  hello_bound_ms = 5000                   # how long an executor has to say hello
+  state = \"channel\"                       # folder of pairings and host token [the state folder]
 
   [sandboxes.build]                       # processes of this machine: kind = \"process\"
   root = \"/srv/build\"
@@ -79,6 +85,48 @@ the state folder; never from the command line.
 --json prints one JSON object a line: {\"stdout\": TEXT} and {\"stderr\": TEXT} as output comes, with
 \"encoding\": \"base64\" where it is not UTF-8, then {\"result\": …, \"status\": N}; a failure of triwire
 itself is {\"error\": TEXT, \"status\": 125}.";
+
+const ASK_EXAMPLES: &str = "\
+Examples:
+  triwire ask --executor desk-1 texts/measure '{\"text\": \"hello\"}' --bounds '{\"maxRequests\": 100}'
+  triwire ask --executor mcu board/read_sensor --timeout 2
+  triwire ask --executor mcu --json board/read_sensor - < args.json
+
+The bounds are those with which the executor has admitted the extension; it refuses other ones.
+
+Exit codes: 0 it was carried out (what was observed is printed), 1 it was refused (why is said), 124 no
+answer came in time, 125 failure of triwire itself.";
+
+const PAIR_EXAMPLES: &str = "\
+Examples:
+  triwire pair desk-1 > bearer                  the bearer, printed this once
+  triwire pair --revoke desk-1                  and its executor is sent away
+
+The host token, which shows that you may, is read from the gateway's state folder, or from
+--host-token-file. Pairing a name again revokes the bearer that it had.";
+
+const EXECUTOR_EXAMPLES: &str = "\
+Examples:
+  triwire executor --bearer-file bearer tools.toml
+  triwire executor --url https://gateway.example --ca ca.pem --bearer-file bearer tools.toml
+
+A file of tools:
+  root = \".\"                              # folder that the commands see as /, beside this file
+  concurrency = 4                         # calls that run at once; further ones are refused
+
+  [tools.texts.measure]                   # the extension, then the tool
+  command = [\"wc\", \"-c\"]                # its standard input is the arguments, a JSON object
+  bounds = { maxRequests = 100 }          # what calls must echo; maxRequests is the budget
+  timeout = 10                            # seconds, then the command is killed; this is the default
+  env = { LANG = \"C\" }                    # beside it the command has no variables of ours
+  raw = true                              # output is any text: it is answered as {\"text\": …}
+
+Without `raw` a command prints one JSON object, which is answered as what was observed. A command
+that fails is answered exec-threw, with its exit code and the last line of its standard error.
+
+The bearer comes from --bearer-file or TRIWIRE_BEARER; never from the command line. A connection that
+is lost is made again, later each time; a bearer that is refused, or another executor in the chair,
+end it with exit code 125.";
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
@@ -145,6 +193,15 @@ pub(crate) enum Command {
     /// Runs one command in a sandbox of a gateway
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(ExecArgs),
+    /// Asks an executor that is connected to a gateway to run a tool
+    #[command(after_help = ASK_EXAMPLES)]
+    Ask(AskArgs),
+    /// Gives a machine the bearer with which it becomes an executor of a gateway
+    #[command(after_help = PAIR_EXAMPLES)]
+    Pair(PairArgs),
+    /// Runs commands as tools of an executor of a gateway
+    #[command(after_help = EXECUTOR_EXAMPLES)]
+    Executor(ExecutorArgs),
     /// Runs real commands over all three transports, and on firmware in QEMU, and checks each result
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
@@ -181,13 +238,19 @@ impl Command {
     pub(crate) fn is_json(&self) -> bool {
         match self {
             Self::Exec(args) => args.json,
+            Self::Ask(args) => args.json,
+            Self::Pair(args) => args.json,
             Self::Demo(args) => args.json,
             Self::Inspect(args) => args.json,
             Self::Config(ConfigArgs { command: ConfigCommand::Show(args) }) => args.json,
             Self::Conform(args) => args.json,
             Self::Sign(args) => args.request.json,
             Self::Verify(args) => args.request.json,
-            Self::Serve(_) | Self::Testee | Self::Completions { .. } | Self::Man { .. } => false,
+            Self::Serve(_)
+            | Self::Executor(_)
+            | Self::Testee
+            | Self::Completions { .. }
+            | Self::Man { .. } => false,
         }
     }
 }
@@ -307,6 +370,95 @@ fn variable(text: &str) -> Result<(String, String), String> {
         return Err("the name of the variable is empty; expected K=V".into());
     }
     Ok((name.to_owned(), value))
+}
+
+/// Where a gateway is, for what is not exec.
+#[derive(Debug, Args)]
+pub(crate) struct ServerFlags {
+    /// Address of the gateway [default: http://127.0.0.1:7878]
+    #[arg(long, value_name = "URL", env = "TRIWIRE_URL")]
+    pub(crate) url: Option<String>,
+    /// File of certificates to trust, in PEM, for an https URL [default: the system's]
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_CA")]
+    pub(crate) ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AskArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// File with the key; its first key is used
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: StateFlags,
+    /// Whom to ask: a machine by the name of its pairing, or `page`, the browser's
+    #[arg(long, value_name = "NAME", default_value = "page")]
+    pub(crate) executor: String,
+    /// Bounds that the call echoes, a JSON object
+    #[arg(long, value_name = "JSON", default_value = "{}")]
+    pub(crate) bounds: String,
+    /// Seconds to wait for the answer, at most what the gateway waits [default: as the gateway]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub(crate) timeout: Option<Duration>,
+    /// Prints one JSON object: {"observed": …} or {"refused": …, "why": …}
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The extension and its tool
+    #[arg(value_name = "EXTENSION/TOOL", value_parser = tool)]
+    pub(crate) tool: (String, String),
+    /// The arguments, a JSON object; - is standard input
+    #[arg(value_name = "JSON", default_value = "{}")]
+    pub(crate) args: String,
+}
+
+fn tool(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((extension, tool)) if !extension.is_empty() && !tool.is_empty() => {
+            Ok((extension.to_owned(), tool.to_owned()))
+        }
+        _ => Err("expected the extension and its tool, such as notes/read".into()),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|duration| *duration >= Duration::from_millis(1))
+        .ok_or_else(|| "expected seconds, at least 0.001".into())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PairArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    #[command(flatten)]
+    pub(crate) state: StateFlags,
+    /// File with the gateway's host token [default: .host-token in its state folder]
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_HOST_TOKEN_FILE")]
+    pub(crate) host_token_file: Option<PathBuf>,
+    /// Revokes the machine's bearer instead
+    #[arg(long)]
+    pub(crate) revoke: bool,
+    /// Prints one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Name of the machine, 1 to 256 bytes; calls are made by it
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecutorArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// File with the bearer of this machine's pairing
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_BEARER_FILE")]
+    pub(crate) bearer_file: Option<PathBuf>,
+    /// What to log: error, warn, info, debug, or a filter such as triwire_std=debug
+    #[arg(long, value_name = "FILTER", default_value = "info", env = "TRIWIRE_LOG")]
+    pub(crate) log: String,
+    /// The tools, in TOML
+    pub(crate) tools: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! shows both at once, `triwire inspect` reads a recorded stream. The protocol itself is in the
 //! crate `triwire`, its sockets and processes in `triwire-std`; here are flags, files and words.
 
+mod channel;
 mod cli;
 mod config;
 mod conform;
@@ -48,6 +49,9 @@ fn run(command: Command, matches: &clap::ArgMatches) -> Outcome {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Exec(args) => exec::run(&args),
+        Command::Ask(args) => channel::ask(&args),
+        Command::Pair(args) => channel::pair(&args),
+        Command::Executor(args) => channel::executor(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Inspect(args) => inspect::run(&args),
         Command::Conform(args) => conform::run(&args),

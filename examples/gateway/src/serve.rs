@@ -10,12 +10,13 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
-use triwire_std::channel::{Chairs, Channel, Executor};
+use triwire_std::channel::{self, Chairs, Channel, Executor, HostToken, Pairings, SessionGate};
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
 use crate::cli::{LogFormat, ServeArgs};
+use crate::config::channel::ChannelSettings;
 use crate::config::file::{MetricsPage, Tls};
 use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
@@ -24,6 +25,9 @@ use crate::keys::{self, KeyFile};
 use crate::metrics;
 use crate::terminal::Paint;
 
+/// The channel's files, in its state folder.
+const PAIRINGS_FILE: &str = ".pairings.json";
+pub(crate) const HOST_TOKEN_FILE: &str = ".host-token";
 /// How often key files are looked at.
 const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
@@ -116,6 +120,9 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         }
     }
     let mut channel = Channel::builder().hosts(settings.hosts.value.iter().cloned());
+    if let Some(settings) = &settings.channel {
+        channel = gate(channel, settings, address, &mut words)?;
+    }
     let is_process = |sandbox: &Sandbox| matches!(sandbox.place, Place::Process { .. });
     if settings.sandboxes.iter().any(|sandbox| is_process(&sandbox.value)) {
         words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
@@ -141,7 +148,7 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         channel = channel.keys(keys.clone());
         tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
     }
-    if !devices.is_empty() {
+    if settings.channel.is_some() {
         let channel = channel.build();
         seat(devices, channel.chairs());
         builder = builder.channel(channel);
@@ -167,6 +174,34 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         .map_err(|error| Failure::new(format!("serving ended: {error}")))?;
     tracing::info!("stopped");
     Ok(0)
+}
+
+/// Says who may be an executor of the channel, and who may pair.
+fn gate(
+    mut channel: channel::Builder,
+    settings: &ChannelSettings,
+    address: SocketAddr,
+    words: &mut Vec<String>,
+) -> Result<channel::Builder, Failure> {
+    let folder = &settings.state.value;
+    let failed = |error: io::Error| {
+        let folder = folder.display();
+        Failure::new(format!("the channel cannot keep its state in {folder}: {error}"))
+    };
+    keys::make_folder(folder).map_err(failed)?;
+    let token = HostToken::from_file(folder.join(HOST_TOKEN_FILE)).map_err(failed)?;
+    channel = channel
+        .hello_bound(settings.hello_bound.value)
+        .pairings(Pairings::new(folder.join(PAIRINGS_FILE)))
+        .host_token(token);
+    if settings.session.value {
+        let (gate, ticket) = SessionGate::new().map_err(failed)?;
+        channel = channel.session(gate);
+        words.push("session for the browser of this machine, good once:".into());
+        words.push(format!("  http://127.0.0.1:{}/?bootstrap={ticket}", address.port()));
+    }
+    words.push("channel: triwire pair NAME gives an executor its bearer".into());
+    Ok(channel)
 }
 
 /// Lets each device answer the calls to its executor.
@@ -274,7 +309,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
 }
 
 /// Is ready at the first signal to stop; a second one ends at once.
-fn stop() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
+pub(crate) fn stop() -> Result<impl Future<Output = ()> + Send + 'static, Failure> {
     let failed = |error| Failure::new(format!("signals cannot be waited for: {error}"));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;

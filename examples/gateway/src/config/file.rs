@@ -12,6 +12,8 @@
 //! cert = "cert.pem"
 //! key = "key.pem"
 //!
+//! [channel]                  # its fields: the module `channel`
+//!
 //! [sandboxes.build]
 //! root = "/srv/build"
 //! inherit_env = false
@@ -30,7 +32,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::sandbox::{Place, Sandbox, Table, Wrong};
-use super::{Origin, beside};
+use super::{Origin, beside, channel};
 use crate::failure::Failure;
 
 /// A value and the line it stands on, counted from 1, with its column.
@@ -51,6 +53,7 @@ pub(crate) struct File {
     pub(crate) tls: Option<Located<Tls>>,
     pub(crate) behind_proxy: Option<Located<bool>>,
     pub(crate) metrics: Option<Located<MetricsPage>>,
+    pub(crate) channel: Option<Located<channel::Section>>,
     pub(crate) sandboxes: Vec<Located<Sandbox>>,
 }
 
@@ -98,6 +101,7 @@ struct Tables {
     tls: Option<Spanned<Tls>>,
     behind_proxy: Option<Spanned<bool>>,
     metrics: Option<Spanned<MetricsPage>>,
+    channel: Option<Spanned<channel::Table>>,
     #[serde(default)]
     sandboxes: BTreeMap<Spanned<String>, Table>,
 }
@@ -111,7 +115,7 @@ impl File {
         Self::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
         let tables: Tables = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
             let (line, column) = position(text, span.start);
@@ -124,6 +128,11 @@ impl File {
         file.listen = tables.listen.map(|listen| locate(text, listen));
         file.behind_proxy = tables.behind_proxy.map(|behind| locate(text, behind));
         file.metrics = tables.metrics.map(|metrics| locate(text, metrics));
+        file.channel = tables.channel.map(|channel| {
+            let Located { value, line, column } = locate(text, channel);
+            let value = value.locate(text, |inner| beside(path, inner));
+            Located { value, line, column }
+        });
         file.tls = tables.tls.map(|tls| {
             let mut tls = locate(text, tls);
             tls.value.cert = beside(path, &tls.value.cert);
@@ -221,7 +230,7 @@ fn shares(one: &Place, other: &Place) -> bool {
     real(one).is_some_and(|device| Some(device) == real(other))
 }
 
-fn locate<T>(text: &str, spanned: Spanned<T>) -> Located<T> {
+pub(super) fn locate<T>(text: &str, spanned: Spanned<T>) -> Located<T> {
     let (line, column) = position(text, spanned.span().start);
     Located { value: spanned.into_inner(), line, column }
 }
@@ -352,6 +361,8 @@ mod tests {
                 "[sandboxes.a]\nroot = \"/\"\nexecutor = \"m\"\n",
                 "t.toml:3:12: sandboxes.a.executor: a sandbox of kind \"process\" has none",
             ),
+            ("[channel]\nsessions = true\n", "t.toml:2:1: channel: unknown field `sessions`"),
+            ("[channel]\nhello_bound_ms = -1\n", "t.toml:2:18: channel.hello_bound_ms: "),
             ("[sandboxes.\"a b\"]\nroot = \"/\"\n", "t.toml:1:12: sandboxes.a b: "),
             ("[sandboxes.a]\nroot = \"/no/such/folder\"\n", "t.toml:2:8: sandboxes.a.root: "),
             ("listen = \"x\"\nlisten = \"y\"\n", "t.toml:2:1: "),

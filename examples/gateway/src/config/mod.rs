@@ -1,5 +1,6 @@
 //! Settings: flags before variables before the config file before defaults, each with its origin.
 
+pub(crate) mod channel;
 pub(crate) mod file;
 pub(crate) mod sandbox;
 pub(crate) mod show;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
-use file::{File, MetricsPage, Tls};
+use channel::ChannelSettings;
+use file::{File, Located, MetricsPage, Tls};
 use sandbox::{Place, Sandbox};
 
 /// Where a value comes from.
@@ -24,6 +26,8 @@ pub(crate) enum Origin {
         path: PathBuf,
         line: usize,
     },
+    /// A variable that is no flag's.
+    Variable(&'static str),
     Default,
 }
 
@@ -32,6 +36,7 @@ impl fmt::Display for Origin {
         match self {
             Self::Given => f.write_str("given"),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
+            Self::Variable(name) => f.write_str(name),
             Self::Default => f.write_str("default"),
         }
     }
@@ -62,6 +67,8 @@ pub(crate) struct ServeSettings {
     pub(crate) tls: Option<Setting<Tls>>,
     pub(crate) behind_proxy: Setting<bool>,
     pub(crate) metrics: Setting<MetricsPage>,
+    /// None serves no channel.
+    pub(crate) channel: Option<ChannelSettings>,
     /// By name; never empty.
     pub(crate) sandboxes: Vec<Setting<Sandbox>>,
 }
@@ -118,6 +125,16 @@ impl ServeSettings {
             || Setting::new(MetricsPage::default(), Origin::Default),
             |metrics| Setting::new(metrics.value, file.origin(metrics)),
         );
+        let has_executor = |sandbox: &Located<Sandbox>| sandbox.value.place.executor().is_some();
+        let wants_channel = flags.config.is_none()
+            || file.channel.is_some()
+            || file.sandboxes.iter().any(has_executor);
+        let channel = if wants_channel {
+            let section = file.channel.as_ref().map(|channel| &channel.value);
+            Some(ChannelSettings::resolve(section, &file, &state.value)?)
+        } else {
+            None
+        };
         let mut sandboxes: Vec<_> = file
             .sandboxes
             .iter()
@@ -138,6 +155,7 @@ impl ServeSettings {
             tls,
             behind_proxy,
             metrics,
+            channel,
             sandboxes,
         })
     }

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use serde_json::json;
 use triwire_std::guest::{DEFAULT_PATH, DEFAULT_SPEED};
 
+use super::channel::ChannelSettings;
 use super::sandbox::Place;
 use super::{Origin, ServeSettings};
 use crate::cli::{DEFAULT_LISTEN, ShowArgs, TransportName};
@@ -80,6 +81,16 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     );
     let metrics = &settings.metrics;
     row("serve.metrics", metrics.value.as_str().into(), metrics.origin.to_string());
+    if let Some(channel) = &settings.channel {
+        let ChannelSettings { session, hello_bound, state } = channel;
+        row("serve.channel.session", session.value.to_string(), session.origin.to_string());
+        let millis = hello_bound.value.get().as_millis();
+        row("serve.channel.hello_bound_ms", millis.to_string(), hello_bound.origin.to_string());
+        let folder = state.value.display().to_string();
+        row("serve.channel.state", folder, state.origin.to_string());
+    } else {
+        row("serve.channel", "off".into(), Origin::Default.to_string());
+    }
     for sandbox in &settings.sandboxes {
         let from = sandbox.origin.to_string();
         let name = format!("serve.sandboxes.{}", sandbox.value.name);
