@@ -11,6 +11,8 @@ pub mod entropy;
 #[cfg(any(feature = "client", all(feature = "guest", target_os = "linux")))]
 mod exchange;
 #[cfg(any(feature = "guest", feature = "server"))]
+pub mod files;
+#[cfg(any(feature = "guest", feature = "server"))]
 pub mod guest;
 mod link;
 #[cfg(feature = "tokio")]

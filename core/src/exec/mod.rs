@@ -23,10 +23,12 @@
 //! - [`session`]: what a whole stream means, for both ends and directions.
 //! - [`request`], [`result`]: the two JSON records.
 //! - [`head`], [`body`]: HTTP/1.1 heads and bodies of all transports, both ends; every status.
+//! - [`files`]: the paths and records of file transfer.
 //! - [`socket`]: the rules of the WebSocket transport; every close code.
 //! - [`linger`]: how a connection closes without losing what was sent last.
 
 pub mod body;
+pub mod files;
 pub mod frame;
 pub mod head;
 pub mod linger;

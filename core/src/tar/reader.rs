@@ -231,7 +231,10 @@ impl<S: AsRef<[u8]> + AsMut<[u8]>> Reader<S> {
         let bytes = self.take(input, missing as u64);
         let end = filled.saturating_add(bytes.len());
         if let Some(place) = self.block.get_mut(filled..end) {
-            place.copy_from_slice(bytes);
+            // Without the check that both have one length, which nothing could fail.
+            for (to, from) in place.iter_mut().zip(bytes) {
+                *to = *from;
+            }
         }
         self.state = State::Header { filled: end };
         end == BLOCK_SIZE

@@ -64,9 +64,7 @@ pub(crate) struct Http {
 impl Http {
     pub(crate) fn new(settings: Settings) -> Self {
         let Settings { bound, limit, connect_bound, trust } = settings;
-        #[cfg(feature = "tls")]
-        let trust = trust.map_or_else(ClientTls::system, Ok);
-        let connector = Connector { trust, bound: connect_bound };
+        let connector = Connector::new(trust, connect_bound);
         let pool = legacy::Client::builder(TokioExecutor::new()).build(connector);
         Self { pool, bound, limit }
     }
@@ -108,7 +106,7 @@ async fn read(body: Incoming, limit: usize) -> Result<Bytes, HttpError> {
 }
 
 /// Says why no head of an answer came.
-fn unsent(error: legacy::Error) -> HttpError {
+pub(super) fn unsent(error: legacy::Error) -> HttpError {
     let mut source: Option<&(dyn Error + 'static)> = error.source();
     while let Some(inner) = source {
         if let Some(refused) = inner.downcast_ref::<Dial>() {
@@ -195,7 +193,7 @@ impl Error for HttpError {
 
 /// Makes connections for the pool.
 #[derive(Clone)]
-struct Connector {
+pub(crate) struct Connector {
     /// Or why there is nobody to trust.
     #[cfg(feature = "tls")]
     trust: Result<Trust, TlsError>,
@@ -204,9 +202,18 @@ struct Connector {
     bound: Duration,
 }
 
+impl Connector {
+    /// Makes one that trusts whom it is told, or the system's roots.
+    pub(super) fn new(trust: Option<Trust>, bound: Duration) -> Self {
+        #[cfg(feature = "tls")]
+        let trust = trust.map_or_else(ClientTls::system, Ok);
+        Self { trust, bound }
+    }
+}
+
 /// A [`DialError`] on its way through the pool.
 #[derive(Debug)]
-struct Dial(DialError);
+pub(crate) struct Dial(DialError);
 
 impl fmt::Display for Dial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

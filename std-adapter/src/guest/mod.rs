@@ -70,6 +70,7 @@ mod socket;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -83,6 +84,7 @@ pub use serial::{DEFAULT_SPEED, SerialGuest};
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use socket::{TcpGuest, UnixGuest};
 
+use crate::files::Files;
 use crate::record::{ExecRequest, ExecResult};
 #[cfg(all(feature = "guest", target_os = "linux"))]
 pub use crate::secret::Secret;
@@ -106,6 +108,11 @@ pub trait Guest: Send + Sync + 'static {
     ///
     /// Dropping the future ends a command that it already started.
     fn start(&self, request: ExecRequest) -> Starting<'_>;
+
+    /// Returns the files of the place, for transfers; a place has none unless it says so.
+    fn files(&self) -> Option<Arc<dyn Files>> {
+        None
+    }
 }
 
 /// A command that runs. Dropping it before its exit ends the command.

@@ -29,6 +29,7 @@ use super::child::Child;
 use super::running::Process;
 use super::{Guest, Lost, Output, Running, Starting, StdinGone, Unreachable};
 use crate::clock::Clock;
+use crate::files::{Files, Folder};
 use crate::record::{ExecRequest, ExecResult};
 
 /// The `PATH` of commands when the gateway has none.
@@ -92,6 +93,10 @@ impl ProcessGuest {
 }
 
 impl Guest for ProcessGuest {
+    fn files(&self) -> Option<Arc<dyn Files>> {
+        Some(Arc::new(Folder::of(Arc::clone(&self.shared.root))))
+    }
+
     fn start(&self, request: ExecRequest) -> Starting<'_> {
         let shared = Arc::clone(&self.shared);
         Box::pin(async move {

@@ -90,6 +90,7 @@ mod oneshot;
 mod serve;
 mod service;
 pub(crate) mod stop;
+mod transfer;
 mod transport;
 #[cfg(target_os = "linux")]
 mod unacked;

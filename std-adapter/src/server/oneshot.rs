@@ -1,14 +1,17 @@
-//! Bodies of answers: the frame stream of a one-shot command as it is produced, or a short text.
+//! Bodies of answers: the frame stream of a one-shot command as it is produced, a file, or a short
+//! text.
 //!
 //! hyper polls the stream only while it has room to write, so a slow client slows the command; it
 //! drops the body when the client is gone, which ends the command.
 
 use std::fmt;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use tokio::sync::mpsc;
 
 use super::command::Command;
 use super::frames::FrameBuf;
@@ -26,7 +29,15 @@ pub(super) struct Stream {
 /// The body of an answer.
 pub(super) enum AnswerBody {
     Text(Bytes),
+    File(Content),
     Stream(Box<Stream>),
+}
+
+/// A file's content, as a thread that may wait for the disk reads it.
+pub(super) struct Content {
+    pub(super) pieces: mpsc::Receiver<io::Result<Bytes>>,
+    /// Bytes that were promised and did not go out yet.
+    pub(super) left: u64,
 }
 
 impl AnswerBody {
@@ -46,31 +57,54 @@ impl AnswerBody {
     }
 }
 
-/// The client went away while its command ran.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Gone;
+/// Why a body ends early.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The client went away while its command ran.
+    Gone,
+    /// The file could not be read on.
+    Read(io::Error),
+    /// The file is shorter than it was when its length was sent.
+    Shrank,
+}
 
-impl fmt::Display for Gone {
+impl fmt::Display for Broken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the client went away: its command is killed")
+        match self {
+            Self::Gone => f.write_str("the client went away: its command is killed"),
+            Self::Read(error) => write!(f, "the file cannot be read on: {error}"),
+            Self::Shrank => f.write_str("the file shrank while it was sent"),
+        }
     }
 }
 
-impl std::error::Error for Gone {}
+impl std::error::Error for Broken {}
 
 impl Body for AnswerBody {
     type Data = FrameBuf;
-    type Error = Gone;
+    type Error = Broken;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<FrameBuf>, Gone>>> {
+    ) -> Poll<Option<Result<Frame<FrameBuf>, Broken>>> {
         let stream = match self.get_mut() {
             Self::Text(text) if text.is_empty() => return Poll::Ready(None),
             Self::Text(text) => {
                 let text = FrameBuf::whole(std::mem::take(text));
                 return Poll::Ready(Some(Ok(Frame::data(text))));
+            }
+            Self::File(content) if content.left == 0 => return Poll::Ready(None),
+            Self::File(content) => {
+                return content.pieces.poll_recv(cx).map(|piece| match piece {
+                    Some(Ok(piece)) => {
+                        content.left = content.left.saturating_sub(piece.len() as u64);
+                        Some(Ok(Frame::data(FrameBuf::whole(piece))))
+                    }
+                    // The connection breaks off, which is how the client sees it.
+                    Some(Err(error)) => Some(Err(Broken::Read(error))),
+                    None => Some(Err(Broken::Shrank)),
+                });
             }
             Self::Stream(stream) => stream,
         };
@@ -82,7 +116,7 @@ impl Body for AnswerBody {
             Poll::Ready(frame) => Poll::Ready(frame.map(|frame| Ok(Frame::data(frame)))),
             // rule: EXEC-22
             Poll::Pending => match &mut stream.gone {
-                Some(gone) => gone.as_mut().poll(cx).map(|()| Some(Err(Gone))),
+                Some(gone) => gone.as_mut().poll(cx).map(|()| Some(Err(Broken::Gone))),
                 None => Poll::Pending,
             },
         }
@@ -91,6 +125,7 @@ impl Body for AnswerBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text(text) => text.is_empty(),
+            Self::File(content) => content.left == 0,
             Self::Stream(stream) => stream.command.is_ended(),
         }
     }
@@ -98,6 +133,7 @@ impl Body for AnswerBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.len() as u64),
+            Self::File(content) => SizeHint::with_exact(content.left),
             Self::Stream(_) => SizeHint::new(),
         }
     }

@@ -27,7 +27,7 @@ use super::metrics::{Counters, End, METRICS_PATH, Page, Session, Tally, Transpor
 use super::oneshot::AnswerBody;
 use super::stop::Stop;
 use super::transport::Socket;
-use super::{Shared, websocket};
+use super::{Shared, transfer, websocket};
 use crate::channel::Channel;
 use crate::clock::Clock;
 use crate::guest::{Guest, Running, Unreachable};
@@ -150,6 +150,18 @@ impl Service {
         let (transport, sandbox, key) = match admitted {
             Err(refusal) => return refuse(&refusal, refusal.why),
             Ok(Route::Health) => return text(StatusCode::OK, HEALTH_BODY.into()),
+            Ok(Route::Push { sandbox, query }) => {
+                let span = info_span!("push", sandbox);
+                let files = guests.get(sandbox).and_then(|guest| guest.files());
+                let (query, body) = (query.to_owned(), request.into_body());
+                let pushed = transfer::push(files, &query, body, self.stop.event());
+                return pushed.instrument(span).await;
+            }
+            Ok(Route::Pull { sandbox, query }) => {
+                let span = info_span!("pull", sandbox);
+                let files = guests.get(sandbox).and_then(|guest| guest.files());
+                return transfer::pull(files, query).instrument(span).await;
+            }
             Ok(Route::OneShot { sandbox }) => (Transport::OneShot, sandbox, None),
             Ok(Route::Hijack { sandbox }) => (Transport::Hijack, sandbox, None),
             Ok(Route::Socket { sandbox, key }) => {
@@ -344,10 +356,19 @@ fn unreadable() -> Refusal {
     Why::Body(BodyFault::NoLastChunk).into()
 }
 
-fn refuse(refusal: &Refusal, why: impl Display) -> Response<AnswerBody> {
+pub(super) fn refuse(refusal: &Refusal, why: impl Display) -> Response<AnswerBody> {
     info!(status = refusal.status, code = refusal.code, "refused");
     let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = text(status, refusal.body(why).to_string());
+    refused_with(refusal, status, refusal.body(why).to_string())
+}
+
+/// Answers a refusal with a body of its own.
+pub(super) fn refused_with(
+    refusal: &Refusal,
+    status: StatusCode,
+    body: String,
+) -> Response<AnswerBody> {
+    let mut response = text(status, body);
     response.extensions_mut().insert(Refused(refusal.status, refusal.code));
     for (name, value) in refusal.headers() {
         if let Ok(name) = HeaderName::from_bytes(name.as_bytes()) {
@@ -357,11 +378,11 @@ fn refuse(refusal: &Refusal, why: impl Display) -> Response<AnswerBody> {
     response
 }
 
-fn text(status: StatusCode, text: String) -> Response<AnswerBody> {
+pub(super) fn text(status: StatusCode, text: String) -> Response<AnswerBody> {
     answer(status, JSON_TYPE, AnswerBody::Text(text.into()))
 }
 
-fn answer(
+pub(super) fn answer(
     status: StatusCode,
     content_type: &'static str,
     body: AnswerBody,

@@ -116,6 +116,20 @@ pub enum Route<'t> {
         /// The value of `Sec-WebSocket-Key`.
         key: &'t str,
     },
+    /// `POST /sandboxes/{id}/files`: an archive to unpack.
+    Push {
+        /// The sandbox's id.
+        sandbox: &'t str,
+        /// The query, for [`path_of`](crate::exec::files::path_of).
+        query: &'t str,
+    },
+    /// `GET /sandboxes/{id}/files`: a file to send.
+    Pull {
+        /// The sandbox's id.
+        sandbox: &'t str,
+        /// The query, for [`path_of`](crate::exec::files::path_of).
+        query: &'t str,
+    },
 }
 
 /// Judges a request's head: the route, or the status to refuse it with.
@@ -152,10 +166,10 @@ pub fn admit<'t, H: AsRef<str>>(
     if path == "/healthz" {
         return Err(Why::Method { allow: Allow::Get }.into());
     }
-    let sandbox = path
+    let (sandbox, route) = path
         .strip_prefix("/sandboxes/")
         .and_then(|rest| split_once(rest, b'/'))
-        .and_then(|(sandbox, rest)| (rest == "exec").then_some(sandbox))
+        .filter(|(_, route)| matches!(*route, "exec" | "files"))
         .ok_or(Why::UnknownRoute)?;
     // rule: EXEC-34
     if !is_sandbox_id(sandbox) {
@@ -165,6 +179,9 @@ pub fn admit<'t, H: AsRef<str>>(
         return Err(Why::UnknownSandbox.into());
     }
     match method {
+        // rule: FILE-11
+        "GET" if route == "files" => Ok(Route::Pull { sandbox, query }),
+        "POST" if route == "files" => Ok(Route::Push { sandbox, query }),
         "GET" => Ok(Route::Socket { sandbox, key: upgrade_key(headers)? }),
         "POST" => {
             check_body(once("Content-Type")?, once("Content-Length")?)?;

@@ -45,7 +45,7 @@ pub use self::admit::{Access, KeyDigest, Peer, Route, admit, admit_guest, admit_
 pub(crate) use self::admit::{
     check_caller, host_of, once, parts as target_parts, same_origin, upgrade_key,
 };
-pub use self::refusal::{Allow, ErrorBody, ErrorRecord, Refusal, Why};
+pub use self::refusal::{Allow, ErrorBody, ErrorRecord, PushErrorBody, Refusal, Why};
 pub use self::request::{Mode, ParsedRequest, RequestHead, request};
 pub use self::response::{Answer, CONTINUE, HEALTH_BODY, HeadError, Part, ResponseHead, response};
 

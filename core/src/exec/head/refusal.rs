@@ -4,6 +4,7 @@ use core::fmt::{self, Write as _};
 
 use super::{GUEST_PATH, JSON_TYPE, MAX_HEADERS, MAX_SANDBOX_ID, Malformed, Out, SOCKET_VERSION};
 use crate::exec::body::{BodyError, BodyFault};
+use crate::exec::files::{FilesPutResult, PathFault};
 use crate::exec::request::RequestError;
 use crate::{OutTooSmall, json, words};
 
@@ -106,6 +107,18 @@ pub enum Why {
     HijackUnavailable,
     /// The sandbox cannot be reached.
     Unreachable,
+    /// The path of a transfer is no path of a sandbox.
+    Path(PathFault),
+    /// An archive is refused; the detail to write names the entry.
+    Archive,
+    /// A transfer past a limit; the detail names it.
+    TransferTooLarge,
+    /// There is no such file.
+    UnknownFile,
+    /// What is asked for is no regular file.
+    NotAFile,
+    /// The sandbox has no files to transfer.
+    FilesUnavailable,
 }
 
 /// The methods that a route takes.
@@ -188,7 +201,8 @@ impl fmt::Display for Why {
                  call from a page of this host, or without Origin",
             ),
             Self::UnknownRoute => f.write_str(
-                "no such route; there are GET /healthz and /sandboxes/{id}/exec with POST or GET",
+                "no such route; there are GET /healthz, /sandboxes/{id}/exec and /sandboxes/{id}/files \
+                 with POST or GET",
             ),
             Self::NotGuestPath => words::texts(
                 f,
@@ -242,6 +256,16 @@ impl fmt::Display for Why {
             Self::Unreachable => {
                 f.write_str("the sandbox cannot be reached; check that it runs, then try again")
             }
+            Self::Path(fault) => fault.fmt(f),
+            Self::Archive => f.write_str("the archive is refused"),
+            Self::TransferTooLarge => f.write_str("the transfer is larger than this server allows"),
+            Self::UnknownFile => f.write_str("there is no such file"),
+            Self::NotAFile => f.write_str(
+                "that is no regular file; a folder is sent as an archive that a command makes",
+            ),
+            Self::FilesUnavailable => f.write_str(
+                "this sandbox has no file transfer; send files over a command's stdin",
+            ),
         }
     }
 }
@@ -274,6 +298,13 @@ impl From<Why> for Refusal {
             Why::TransferCoding | Why::NotHijack => (501, ""),
             Why::HijackUnavailable => (501, "hijack_unavailable"),
             Why::Unreachable => (502, ""),
+            // rule: FILE-13
+            Why::Path(_) => (400, "bad_path"),
+            Why::Archive => (400, "archive_refused"),
+            Why::TransferTooLarge => (413, "transfer_too_large"),
+            Why::UnknownFile => (404, "file_not_found"),
+            Why::NotAFile => (400, "not_a_file"),
+            Why::FilesUnavailable => (501, "files_unavailable"),
         };
         Self { status, code, why }
     }
@@ -457,6 +488,42 @@ impl<D: fmt::Display> fmt::Display for ErrorBody<D> {
             f.write_str("\"")?;
         }
         f.write_str("}\n")
+    }
+}
+
+/// The JSON body of a push that failed: that of an error, and what was stored before.
+///
+/// ```
+/// use triwire::exec::files::FilesPutResult;
+/// use triwire::exec::head::{PushErrorBody, Refusal, Why};
+///
+/// let stored = FilesPutResult { files: 1, bytes: 5 };
+/// let body = PushErrorBody::new(&Refusal::from(Why::Archive), "b: leads outside", stored);
+/// let text = r#"{"error":"b: leads outside","code":"archive_refused","files":1,"bytes":5}"#;
+/// assert_eq!(body.to_string().trim_end(), text);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PushErrorBody<D> {
+    detail: D,
+    code: &'static str,
+    stored: FilesPutResult,
+}
+
+impl<D> PushErrorBody<D> {
+    /// Makes the body of `refusal`, with a detail that says more.
+    pub const fn new(refusal: &Refusal, detail: D, stored: FilesPutResult) -> Self {
+        Self { detail, code: refusal.code, stored }
+    }
+}
+
+impl<D: fmt::Display> fmt::Display for PushErrorBody<D> {
+    // rule: FILE-14
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{\"error\":\"")?;
+        write!(Escape(f), "{}", self.detail)?;
+        words::texts(f, &["\",\"code\":\"", self.code, "\""])?;
+        words::number(f, ",\"files\":", self.stored.files, "")?;
+        words::number(f, ",\"bytes\":", self.stored.bytes, "}\n")
     }
 }
 
