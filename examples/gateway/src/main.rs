@@ -4,6 +4,7 @@
 //! shows both at once, `triwire inspect` reads a recorded stream. The protocol itself is in the
 //! crate `triwire`, its sockets and processes in `triwire-std`; here are flags, files and words.
 
+mod channel;
 mod cli;
 mod config;
 mod conform;

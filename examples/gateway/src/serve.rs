@@ -10,11 +10,12 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
-use triwire_std::channel::{Chairs, Channel, Executor};
+use triwire_std::channel::{Chairs, Executor};
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
+use crate::channel::Offered;
 use crate::cli::{LogFormat, ServeArgs};
 use crate::config::file::{MetricsPage, Tls};
 use crate::config::sandbox::{Place, Sandbox};
@@ -109,7 +110,10 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
             words.push(format!("executor {executor}: {place}"));
         }
     }
-    let mut channel = Channel::builder().hosts(settings.hosts.value.iter().cloned());
+    let mut offered = match &settings.channel {
+        Some(channel) => Some(Offered::new(settings, channel, address)?),
+        None => None,
+    };
     let is_process = |sandbox: &Sandbox| matches!(sandbox.place, Place::Process { .. });
     if settings.sandboxes.iter().any(|sandbox| is_process(&sandbox.value)) {
         words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
@@ -118,7 +122,7 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     if args.insecure_no_auth {
         words.push("no key needed: everybody on this machine can run commands here".into());
         builder = builder.open();
-        channel = channel.open();
+        offered = offered.map(Offered::open);
     } else {
         let first = &settings.key_files[0];
         if first.origin == Origin::Default
@@ -132,11 +136,12 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         let read = read_strictly(&files)?;
         let keys = Keys::new(digests(&read));
         builder = builder.keys(keys.clone());
-        channel = channel.keys(keys.clone());
+        offered = offered.map(|offered| offered.keys(keys.clone()));
         tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
     }
-    if !devices.is_empty() {
-        let channel = channel.build();
+    if let Some(offered) = offered {
+        words.extend(offered.words);
+        let channel = offered.builder.build();
         seat(devices, channel.chairs());
         builder = builder.channel(channel);
     }
@@ -226,14 +231,20 @@ fn guest(
     })
 }
 
-/// The line that reaches this gateway: what the client finds by itself is left out.
-fn exec_line(settings: &ServeSettings, mut address: SocketAddr) -> String {
+/// What a client of this machine connects to.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     // Every address is none that a client could name.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         _ => {}
     }
+    address
+}
+
+/// The line that reaches this gateway: what the client finds by itself is left out.
+fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
+    let address = reachable(address);
     let mut line = "triwire exec".to_owned();
     if settings.tls.is_some() || address.to_string() != crate::cli::DEFAULT_LISTEN {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };

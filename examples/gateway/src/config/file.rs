@@ -12,6 +12,9 @@
 //! cert = "cert.pem"
 //! key = "key.pem"
 //!
+//! [channel]                  # its members: the module `channel`
+//! page = true
+//!
 //! [sandboxes.build]
 //! root = "/srv/build"
 //! inherit_env = false
@@ -28,7 +31,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use triwire::channel::hello::HelloBound;
 
+use super::channel::{self, ChannelTable};
 use super::sandbox::{Place, Sandbox, Table, Wrong};
 use super::{Origin, beside};
 use crate::failure::Failure;
@@ -51,6 +56,7 @@ pub(crate) struct File {
     pub(crate) tls: Option<Located<Tls>>,
     pub(crate) behind_proxy: Option<Located<bool>>,
     pub(crate) metrics: Option<Located<MetricsPage>>,
+    pub(crate) channel: Option<ChannelTable>,
     pub(crate) sandboxes: Vec<Located<Sandbox>>,
 }
 
@@ -98,6 +104,7 @@ struct Tables {
     tls: Option<Spanned<Tls>>,
     behind_proxy: Option<Spanned<bool>>,
     metrics: Option<Spanned<MetricsPage>>,
+    channel: Option<channel::Table>,
     #[serde(default)]
     sandboxes: BTreeMap<Spanned<String>, Table>,
 }
@@ -111,7 +118,7 @@ impl File {
         Self::parse(path, &text)
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
+    pub(super) fn parse(path: &Path, text: &str) -> Result<Self, Failure> {
         let tables: Tables = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
             let (line, column) = position(text, span.start);
@@ -130,6 +137,9 @@ impl File {
             tls.value.key = beside(path, &tls.value.key);
             tls
         });
+        if let Some(table) = tables.channel {
+            file.channel = Some(file.channel_table(text, table)?);
+        }
         if let Some(hosts) = tables.hosts {
             let start = hosts.span().start;
             let mut names = Vec::new();
@@ -192,6 +202,29 @@ impl File {
             file.sandboxes.push(Located { value: Sandbox { name, place }, line, column });
         }
         Ok(file)
+    }
+
+    fn channel_table(&self, text: &str, table: channel::Table) -> Result<ChannelTable, Failure> {
+        let hello_bound = match table.hello_bound_ms {
+            Some(millis) => {
+                let Located { value, line, column } = locate(text, millis);
+                let at = Located { value: (), line, column };
+                let bound = HelloBound::from_millis(value)
+                    .map_err(|error| self.wrong(&at, "channel.hello_bound_ms", error))?;
+                Some(Located { value: bound, line, column })
+            }
+            None => None,
+        };
+        Ok(ChannelTable {
+            page: table.page.map(|page| locate(text, page)),
+            loopback_auth: table.loopback_auth.map(|on| locate(text, on)),
+            hello_bound,
+            extensions_dir: table.extensions_dir.map(|folder| {
+                let mut folder = locate(text, folder);
+                folder.value = beside(&self.path, &folder.value);
+                folder
+            }),
+        })
     }
 
     /// Says what is wrong with a value of this file.

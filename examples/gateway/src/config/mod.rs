@@ -1,5 +1,6 @@
 //! Settings: flags before variables before the config file before defaults, each with its origin.
 
+pub(crate) mod channel;
 pub(crate) mod file;
 pub(crate) mod sandbox;
 pub(crate) mod show;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
+use channel::ChannelSettings;
 use file::{File, MetricsPage, Tls};
 use sandbox::{Place, Sandbox};
 
@@ -19,6 +21,8 @@ use sandbox::{Place, Sandbox};
 pub(crate) enum Origin {
     /// A flag or its variable; clap knows which.
     Given,
+    /// A variable that has no flag.
+    Variable(&'static str),
     /// The config file, with the line.
     File {
         path: PathBuf,
@@ -31,6 +35,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given => f.write_str("given"),
+            Self::Variable(name) => f.write_str(name),
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Default => f.write_str("default"),
         }
@@ -62,6 +67,8 @@ pub(crate) struct ServeSettings {
     pub(crate) tls: Option<Setting<Tls>>,
     pub(crate) behind_proxy: Setting<bool>,
     pub(crate) metrics: Setting<MetricsPage>,
+    /// None where the channel is off.
+    pub(crate) channel: Option<ChannelSettings>,
     /// By name; never empty.
     pub(crate) sandboxes: Vec<Setting<Sandbox>>,
 }
@@ -128,6 +135,14 @@ impl ServeSettings {
             let local = Sandbox { name: "local".into(), place };
             sandboxes.push(Setting::new(local, Origin::Default));
         }
+        let has_executor = sandboxes.iter().any(|sandbox| sandbox.value.place.executor().is_some());
+        let channel = (file.channel.is_some() || has_executor)
+            .then(|| {
+                ChannelSettings::resolve(&file, &state, tls.is_some(), |name| {
+                    std::env::var_os(name)
+                })
+            })
+            .transpose()?;
         Ok(Self {
             config: flags.config.clone(),
             state,
@@ -137,6 +152,7 @@ impl ServeSettings {
             tls,
             behind_proxy,
             metrics,
+            channel,
             sandboxes,
         })
     }

@@ -7,6 +7,7 @@ use clap::parser::ValueSource;
 use serde_json::json;
 use triwire_std::guest::{DEFAULT_PATH, DEFAULT_SPEED};
 
+use super::channel::ChannelSettings;
 use super::sandbox::Place;
 use super::{Origin, ServeSettings};
 use crate::cli::{DEFAULT_LISTEN, ShowArgs, TransportName};
@@ -80,6 +81,21 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     );
     let metrics = &settings.metrics;
     row("serve.metrics", metrics.value.as_str().into(), metrics.origin.to_string());
+    if let Some(channel) = &settings.channel {
+        let ChannelSettings { page, loopback_auth, hello_bound, extensions_dir } = channel;
+        row("serve.channel.page", page.value.to_string(), page.origin.to_string());
+        let auth = loopback_auth;
+        row("serve.channel.loopback_auth", auth.value.to_string(), auth.origin.to_string());
+        let bound = hello_bound.value.get().as_millis().to_string();
+        row("serve.channel.hello_bound_ms", bound, hello_bound.origin.to_string());
+        row(
+            "serve.channel.extensions_dir",
+            extensions_dir.value.display().to_string(),
+            origin("state", &extensions_dir.origin),
+        );
+    } else {
+        row("serve.channel", "off".into(), Origin::Default.to_string());
+    }
     for sandbox in &settings.sandboxes {
         let from = sandbox.origin.to_string();
         let name = format!("serve.sandboxes.{}", sandbox.value.name);
