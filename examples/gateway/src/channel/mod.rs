@@ -4,7 +4,7 @@ mod page;
 
 use std::net::SocketAddr;
 
-use triwire_std::channel::{Builder, Channel, HostToken, Pairings, SessionGate};
+use triwire_std::channel::{Builder, Channel, HostToken, Limits, Pairings, SessionGate};
 use triwire_std::server::Keys;
 
 use crate::config::ServeSettings;
@@ -39,6 +39,7 @@ impl Offered {
         })?;
         let mut builder = Channel::builder()
             .hosts(settings.hosts.value.iter().cloned())
+            .limits(Limits { patience: channel.patience.value, ..Limits::default() })
             .hello_bound(channel.hello_bound.value)
             .pairings(Pairings::new(folder.join(PAIRINGS)))
             .host_token(host_token);

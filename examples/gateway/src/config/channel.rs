@@ -4,14 +4,17 @@
 //! | --- | --- |
 //! | `page` | |
 //! | `loopback_auth` | `VOICEBOX_LOOPBACK_AUTH` |
+//! | `patience_ms` | |
 //! | `hello_bound_ms` | `VOICEBOX_HELLO_BOUND_MS` |
 //! | `extensions_dir` | `VOICEBOX_EXTENSIONS_DIR` |
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
+use triwire::channel::broker::DEFAULT_PATIENCE;
 use triwire::channel::hello::HelloBound;
 
 use super::file::{File, Located};
@@ -22,6 +25,9 @@ const LOOPBACK_AUTH: &str = "VOICEBOX_LOOPBACK_AUTH";
 const HELLO_BOUND: &str = "VOICEBOX_HELLO_BOUND_MS";
 const EXTENSIONS_DIR: &str = "VOICEBOX_EXTENSIONS_DIR";
 
+/// The longest that calls may wait for their answers, in ms.
+const MAX_PATIENCE_MS: u32 = 600_000;
+
 /// How the channel is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelSettings {
@@ -29,6 +35,8 @@ pub(crate) struct ChannelSettings {
     pub(crate) page: Setting<bool>,
     /// Whether local pages show a session.
     pub(crate) loopback_auth: Setting<bool>,
+    /// How long calls wait for their answers, and may ask to.
+    pub(crate) patience: Setting<Duration>,
     pub(crate) hello_bound: Setting<HelloBound>,
     /// Where the pairings and the host token are.
     pub(crate) extensions_dir: Setting<PathBuf>,
@@ -40,6 +48,7 @@ pub(crate) struct ChannelSettings {
 pub(super) struct Table {
     pub(super) page: Option<Spanned<bool>>,
     pub(super) loopback_auth: Option<Spanned<bool>>,
+    pub(super) patience_ms: Option<Spanned<u32>>,
     pub(super) hello_bound_ms: Option<Spanned<u32>>,
     pub(super) extensions_dir: Option<Spanned<PathBuf>>,
 }
@@ -49,6 +58,7 @@ pub(super) struct Table {
 pub(crate) struct ChannelTable {
     pub(super) page: Option<Located<bool>>,
     pub(super) loopback_auth: Option<Located<bool>>,
+    pub(super) patience_ms: Option<Located<u32>>,
     pub(super) hello_bound: Option<Located<HelloBound>>,
     pub(super) extensions_dir: Option<Located<PathBuf>>,
 }
@@ -77,6 +87,17 @@ impl ChannelSettings {
             (None, Some(on)) => Setting::new(on.value, file.origin(&on)),
             (None, None) => Setting::new(false, Origin::Default),
         };
+        let patience = match table.patience_ms {
+            Some(millis) if !(1..=MAX_PATIENCE_MS).contains(&millis.value) => {
+                let why = format!("expected a whole number of ms from 1 to {MAX_PATIENCE_MS}");
+                return Err(file.wrong(&millis, "channel.patience_ms", why));
+            }
+            Some(millis) => {
+                let patience = Duration::from_millis(millis.value.into());
+                Setting::new(patience, file.origin(&millis))
+            }
+            None => Setting::new(DEFAULT_PATIENCE, Origin::Default),
+        };
         let hello_bound = match (variable(HELLO_BOUND), table.hello_bound) {
             (Some(text), _) => {
                 let bound = HelloBound::parse(&text.to_string_lossy())
@@ -98,7 +119,7 @@ impl ChannelSettings {
             (None, Some(folder)) => Setting::new(folder.value.clone(), file.origin(&folder)),
             (None, None) => state.clone(),
         };
-        Ok(Self { page, loopback_auth, hello_bound, extensions_dir })
+        Ok(Self { page, loopback_auth, patience, hello_bound, extensions_dir })
     }
 }
 
@@ -124,14 +145,16 @@ mod tests {
         let settings = resolve("[channel]\n", &[]).unwrap();
         assert!(settings.page.value && !settings.loopback_auth.value);
         assert_eq!(settings.hello_bound.value, HelloBound::default());
+        assert_eq!(settings.patience.value, DEFAULT_PATIENCE);
         assert_eq!(settings.extensions_dir.value, Path::new("/state"));
 
         let text = "[channel]\npage = false\nloopback_auth = true\nhello_bound_ms = 70\n\
-                    extensions_dir = \"e\"\n";
+                    patience_ms = 600000\nextensions_dir = \"e\"\n";
         let settings = resolve(text, &[]).unwrap();
         assert!(!settings.page.value && settings.loopback_auth.value);
         assert_eq!(settings.hello_bound.value, HelloBound::parse("70").unwrap());
         assert_eq!(settings.extensions_dir.value, Path::new("/etc/e"));
+        assert_eq!(settings.patience.value, Duration::from_secs(600));
         assert_eq!(settings.loopback_auth.origin.to_string(), "/etc/t.toml:3");
 
         let variables = [(HELLO_BOUND, "80"), (EXTENSIONS_DIR, "/other"), (LOOPBACK_AUTH, "0")];
@@ -162,6 +185,8 @@ mod tests {
         let cases = [
             ("[channel]\nhello_bound_ms = 0\n", "/etc/t.toml:2:18: channel.hello_bound_ms: "),
             ("[channel]\nhello_bound_ms = 600001\n", "/etc/t.toml:2:18: channel.hello_bound_ms: "),
+            ("[channel]\npatience_ms = 0\n", "/etc/t.toml:2:15: channel.patience_ms: "),
+            ("[channel]\npatience_ms = 600001\n", "/etc/t.toml:2:15: channel.patience_ms: "),
             ("[channel]\npage = 1\n", "/etc/t.toml:2:8: channel.page: "),
             (
                 "[tls]\ncert = \"c\"\nkey = \"k\"\n[channel]\npage = true\n",

@@ -218,6 +218,7 @@ impl File {
         Ok(ChannelTable {
             page: table.page.map(|page| locate(text, page)),
             loopback_auth: table.loopback_auth.map(|on| locate(text, on)),
+            patience_ms: table.patience_ms.map(|millis| locate(text, millis)),
             hello_bound,
             extensions_dir: table.extensions_dir.map(|folder| {
                 let mut folder = locate(text, folder);

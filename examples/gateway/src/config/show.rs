@@ -82,10 +82,13 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     let metrics = &settings.metrics;
     row("serve.metrics", metrics.value.as_str().into(), metrics.origin.to_string());
     if let Some(channel) = &settings.channel {
-        let ChannelSettings { page, loopback_auth, hello_bound, extensions_dir } = channel;
+        let ChannelSettings { page, loopback_auth, patience, hello_bound, extensions_dir } =
+            channel;
         row("serve.channel.page", page.value.to_string(), page.origin.to_string());
         let auth = loopback_auth;
         row("serve.channel.loopback_auth", auth.value.to_string(), auth.origin.to_string());
+        let millis = patience.value.as_millis().to_string();
+        row("serve.channel.patience_ms", millis, patience.origin.to_string());
         let bound = hello_bound.value.get().as_millis().to_string();
         row("serve.channel.hello_bound_ms", bound, hello_bound.origin.to_string());
         row(
