@@ -501,7 +501,8 @@ async fn a_session_is_redeemed_once_and_asked_of_pages() {
     let (gate, ticket) = SessionGate::new().unwrap();
     let bound = HelloBound::from_millis(100).unwrap();
     let page = "<!doctype html>";
-    let builder = Channel::builder().session(gate).hello_bound(bound).page(page);
+    let builder = Channel::builder().session(gate).hello_bound(bound);
+    let builder = builder.page(page, "default-src 'none'");
     let server = Server::of(builder).await;
     let reply = server.request("GET", "/", "", "").await;
     assert_eq!((reply.status, reply.code().as_str()), (401, "loopback-unauthenticated"));
@@ -517,7 +518,12 @@ async fn a_session_is_redeemed_once_and_asked_of_pages() {
     assert_eq!(server.request("GET", &target, "", "").await.status, 401);
 
     let cookie = format!("Cookie: {pair}\r\n");
-    assert_eq!(server.request("GET", "/", &cookie, "").await.body, page);
+    let shown = server.request("GET", "/", &cookie, "").await;
+    assert_eq!(shown.body, page);
+    // rule: CHAN-92
+    for line in ["content-security-policy: default-src 'none'", "cache-control: no-store"] {
+        assert!(shown.head.lines().any(|own| own == line), "{}", shown.head);
+    }
     let mut without = server.upgrade(&server.origin(), b"").await;
     assert_eq!(without.refused().await, "executor-unauthenticated");
     let call = r#"{"tool":"read","descriptorId":"notes","boundsEcho":{}}"#;

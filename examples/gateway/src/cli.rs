@@ -41,9 +41,10 @@ A config file:
   key = \"key.pem\"
 
   [channel]                               # executors at /channel, calls at /channel/calls
-  session = false                         # true: local pages need the session that is printed
+  page = true                             # a page at /, an executor in the browser
+  loopback_auth = false                   # true: pages need the session that is printed once
   hello_bound_ms = 5000                   # how long an executor has to say hello
-  state = \"channel\"                       # folder of pairings and host token [the state folder]
+  extensions_dir = \"channel\"              # folder of pairings and host token [the state folder]
 
   [sandboxes.build]                       # processes of this machine: kind = \"process\"
   root = \"/srv/build\"
@@ -102,8 +103,8 @@ Examples:
   triwire pair desk-1 > bearer                  the bearer, printed this once
   triwire pair --revoke desk-1                  and its executor is sent away
 
-The host token, which shows that you may, is read from the gateway's state folder, or from
---host-token-file. Pairing a name again revokes the bearer that it had.";
+The gateway's config has [channel]. The host token, which shows that you may, is read from its state
+folder, or from --host-token-file. Pairing a name again revokes the bearer that it had.";
 
 const EXECUTOR_EXAMPLES: &str = "\
 Examples:

@@ -7,6 +7,8 @@
 //! | `triwire_sessions_ended_total` | `sandbox`, `transport`, `end` |
 //! | `triwire_frames_total`, `triwire_frame_payload_bytes_total` | `sandbox`, `transport`, `direction`, `kind` |
 //! | `triwire_refusals_total` | `status`, `code` |
+//! | `triwire_chairs_taken`, `triwire_calls_in_flight` | `executor` |
+//! | `triwire_calls_total` | `executor`, `end` |
 
 use std::fmt;
 
@@ -17,7 +19,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use triwire::channel::refusal::Peer;
 use triwire::exec::frame::{Direction, Kind};
+use triwire_std::channel::{CallEnd, CallMetrics};
 use triwire_std::server::{End, Metrics, SessionMetrics};
 
 /// The media type of what [`render`] writes.
@@ -82,8 +86,30 @@ impl Collector for Figures {
             let labels = [("status", status.as_str()), ("code", refusal.code)];
             count(&mut family, &labels, refusal.count)?;
         }
-        Ok(())
+        if metrics.channel.is_empty() { Ok(()) } else { channel(&mut encoder, &metrics.channel) }
     }
+}
+
+fn channel(encoder: &mut DescriptorEncoder<'_>, all: &[CallMetrics]) -> fmt::Result {
+    let executor = |of: &CallMetrics| match of.peer {
+        Peer::Page => ("executor", "page"),
+        Peer::Machine => ("executor", "machine"),
+    };
+    let mut family = gauge(encoder, "chairs_taken", "Executors that are connected")?;
+    for of in all {
+        level(&mut family, &[executor(of)], of.seated)?;
+    }
+    let mut family = gauge(encoder, "calls_in_flight", "Calls that wait for their answers")?;
+    for of in all {
+        level(&mut family, &[executor(of)], of.in_flight)?;
+    }
+    let mut family = counter(encoder, "calls", "Calls that are over, by how", None)?;
+    for of in all {
+        for end in CallEnd::ALL {
+            count(&mut family, &[executor(of), ("end", end.as_str())], of.ends(end))?;
+        }
+    }
+    Ok(())
 }
 
 fn with_kinds(all: &[SessionMetrics]) -> impl Iterator<Item = (&SessionMetrics, Kind)> {

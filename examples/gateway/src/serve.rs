@@ -10,13 +10,13 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 use triwire::exec::head::KeyDigest;
-use triwire_std::channel::{self, Chairs, Channel, Executor, HostToken, Pairings, SessionGate};
+use triwire_std::channel::{Chairs, Executor};
 use triwire_std::guest::{Guest, ProcessGuest, SerialGuest, TcpGuest, UnixGuest};
 use triwire_std::server::{Exposed, Exposure, Keys, MetricsAccess, Server};
 use triwire_std::tls::ServerTls;
 
+use crate::channel::Offered;
 use crate::cli::{LogFormat, ServeArgs};
-use crate::config::channel::ChannelSettings;
 use crate::config::file::{MetricsPage, Tls};
 use crate::config::sandbox::{Place, Sandbox};
 use crate::config::{Origin, ServeSettings};
@@ -25,9 +25,6 @@ use crate::keys::{self, KeyFile};
 use crate::metrics;
 use crate::terminal::Paint;
 
-/// The channel's files, in its state folder.
-const PAIRINGS_FILE: &str = ".pairings.json";
-pub(crate) const HOST_TOKEN_FILE: &str = ".host-token";
 /// How often key files are looked at.
 const KEY_FILES_EVERY: Duration = Duration::from_secs(1);
 
@@ -119,10 +116,10 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
             words.push(format!("executor {executor}: {place}"));
         }
     }
-    let mut channel = Channel::builder().hosts(settings.hosts.value.iter().cloned());
-    if let Some(settings) = &settings.channel {
-        channel = gate(channel, settings, address, &mut words)?;
-    }
+    let mut offered = match &settings.channel {
+        Some(channel) => Some(Offered::new(settings, channel, address)?),
+        None => None,
+    };
     let is_process = |sandbox: &Sandbox| matches!(sandbox.place, Place::Process { .. });
     if settings.sandboxes.iter().any(|sandbox| is_process(&sandbox.value)) {
         words.push("commands see this machine's paths: a sandbox is a folder, not a jail".into());
@@ -131,7 +128,7 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
     if args.insecure_no_auth {
         words.push("no key needed: everybody on this machine can run commands here".into());
         builder = builder.open();
-        channel = channel.open();
+        offered = offered.map(Offered::open);
     } else {
         let first = &settings.key_files[0];
         if first.origin == Origin::Default
@@ -145,11 +142,12 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         let read = read_strictly(&files)?;
         let keys = Keys::new(digests(&read));
         builder = builder.keys(keys.clone());
-        channel = channel.keys(keys.clone());
+        offered = offered.map(|offered| offered.keys(keys.clone()));
         tokio::spawn(watch(files, read.into_iter().map(Ok).collect(), keys));
     }
-    if settings.channel.is_some() {
-        let channel = channel.build();
+    if let Some(offered) = offered {
+        words.extend(offered.words);
+        let channel = offered.builder.build();
         seat(devices, channel.chairs());
         builder = builder.channel(channel);
     }
@@ -174,34 +172,6 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
         .map_err(|error| Failure::new(format!("serving ended: {error}")))?;
     tracing::info!("stopped");
     Ok(0)
-}
-
-/// Says who may be an executor of the channel, and who may pair.
-fn gate(
-    mut channel: channel::Builder,
-    settings: &ChannelSettings,
-    address: SocketAddr,
-    words: &mut Vec<String>,
-) -> Result<channel::Builder, Failure> {
-    let folder = &settings.state.value;
-    let failed = |error: io::Error| {
-        let folder = folder.display();
-        Failure::new(format!("the channel cannot keep its state in {folder}: {error}"))
-    };
-    keys::make_folder(folder).map_err(failed)?;
-    let token = HostToken::from_file(folder.join(HOST_TOKEN_FILE)).map_err(failed)?;
-    channel = channel
-        .hello_bound(settings.hello_bound.value)
-        .pairings(Pairings::new(folder.join(PAIRINGS_FILE)))
-        .host_token(token);
-    if settings.session.value {
-        let (gate, ticket) = SessionGate::new().map_err(failed)?;
-        channel = channel.session(gate);
-        words.push("session for the browser of this machine, good once:".into());
-        words.push(format!("  http://127.0.0.1:{}/?bootstrap={ticket}", address.port()));
-    }
-    words.push("channel: triwire pair NAME gives an executor its bearer".into());
-    Ok(channel)
 }
 
 /// Lets each device answer the calls to its executor.
@@ -267,14 +237,20 @@ fn guest(
     })
 }
 
-/// The line that reaches this gateway: what the client finds by itself is left out.
-fn exec_line(settings: &ServeSettings, mut address: SocketAddr) -> String {
+/// What a client of this machine connects to.
+pub(crate) fn reachable(mut address: SocketAddr) -> SocketAddr {
     // Every address is none that a client could name.
     match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
         IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
         _ => {}
     }
+    address
+}
+
+/// The line that reaches this gateway: what the client finds by itself is left out.
+fn exec_line(settings: &ServeSettings, address: SocketAddr) -> String {
+    let address = reachable(address);
     let mut line = "triwire exec".to_owned();
     if settings.tls.is_some() || address.to_string() != crate::cli::DEFAULT_LISTEN {
         let scheme = if settings.tls.is_some() { "https" } else { "http" };

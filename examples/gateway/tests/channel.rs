@@ -49,9 +49,18 @@ impl Drop for Desk {
     }
 }
 
-fn pair(gateway: &Gateway, arguments: &[&str]) -> Output {
+/// A gateway with a channel, whose state and config stand in `folder`.
+fn start(folder: &Path) -> Gateway {
+    let config = folder.join("triwire.toml");
+    fs::write(&config, "listen = \"127.0.0.1:0\"\n[channel]\n").unwrap();
     let mut command = triwire();
-    command.args(["pair", "--url", &gateway.url(), "--state"]).arg(gateway.state());
+    command.args(["serve", "--config"]).arg(config).arg("--state").arg(folder);
+    Gateway::of(&mut command)
+}
+
+fn pair(gateway: &Gateway, folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = triwire();
+    command.args(["pair", "--url", &gateway.url(), "--state"]).arg(folder);
     command.args(arguments).output().unwrap()
 }
 
@@ -64,7 +73,7 @@ fn executor(gateway: &Gateway, folder: &Path, bearer: &str) -> Command {
 }
 
 fn desk(gateway: &Gateway, folder: &Path) -> Desk {
-    let bearer = stdout(&pair(gateway, &["desk-1"]));
+    let bearer = stdout(&pair(gateway, folder, &["desk-1"]));
     assert!(bearer.starts_with("vbx_"), "{bearer}");
     let mut child = executor(gateway, folder, bearer.trim()).spawn().unwrap();
     let mut log = BufReader::new(child.stderr.take().unwrap());
@@ -77,42 +86,45 @@ fn desk(gateway: &Gateway, folder: &Path) -> Desk {
     }
     std::thread::spawn(move || std::io::copy(&mut log, &mut std::io::sink()));
     // It is in its chair once it answers.
-    while ask(gateway, &["texts/count"]).status.code() == Some(1) {}
+    while ask(gateway, folder, &["texts/count"]).status.code() == Some(1) {}
     desk
 }
 
-fn ask(gateway: &Gateway, arguments: &[&str]) -> Output {
+fn ask(gateway: &Gateway, folder: &Path, arguments: &[&str]) -> Output {
     let mut command = triwire();
-    command.args(["ask", "--url", &gateway.url(), "--state"]).arg(gateway.state());
+    command.args(["ask", "--url", &gateway.url(), "--state"]).arg(folder);
     command.args(["--executor", "desk-1"]).args(arguments).output().unwrap()
 }
 
 #[test]
 fn a_call_is_answered_by_a_command() {
-    let (gateway, folder) = (Gateway::start(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = start(folder.path());
     let _desk = desk(&gateway, folder.path());
     let bounds = r#"{"hosts":["a"],"maxRequests":3.0}"#;
-    let output = ask(&gateway, &["texts/echo", r#"{"b": [1, "ż"]}"#, "--bounds", bounds]);
+    let output =
+        ask(&gateway, folder.path(), &["texts/echo", r#"{"b": [1, "ż"]}"#, "--bounds", bounds]);
     assert_eq!(
         (output.status.code(), stdout(&output).as_str()),
         (Some(0), "{\"b\": [1, \"ż\"]}\n"),
         "{}",
         stderr(&output)
     );
-    let output = ask(&gateway, &["texts/count", r#"{"a":1}"#, "--json"]);
+    let output = ask(&gateway, folder.path(), &["texts/count", r#"{"a":1}"#, "--json"]);
     assert_eq!(stdout(&output), "{\"observed\":{\"text\":\"7\\n\"},\"status\":0}\n");
     // What the executor is let in with is not its commands'.
-    let output = ask(&gateway, &["texts/env"]);
+    let output = ask(&gateway, folder.path(), &["texts/env"]);
     assert_eq!(stdout(&output), "{\"lang\":\"C\",\"bearer\":\"\"}\n", "{}", stderr(&output));
     let mut command = triwire();
-    command.args(["ask", "--url", &gateway.url(), "--state"]).arg(gateway.state());
+    command.args(["ask", "--url", &gateway.url(), "--state"]).arg(folder.path());
     command.args(["--executor", "desk-1", "texts/count", "-"]);
     assert_eq!(stdout(&feed(&mut command, b"{ }")), "{\"text\":\"3\\n\"}\n");
 }
 
 #[test]
 fn the_exit_code_tells_what_came_of_a_call() {
-    let (gateway, folder) = (Gateway::start(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = start(folder.path());
     let _desk = desk(&gateway, folder.path());
     let bounds = r#"{"maxRequests":3,"hosts":["a"]}"#;
     for (arguments, status, word) in [
@@ -129,13 +141,13 @@ fn the_exit_code_tells_what_came_of_a_call() {
         (&["count"], 125, "expected the extension and its tool"),
         (&["texts/count", "--timeout", "0"], 125, "expected seconds"),
     ] {
-        let output = ask(&gateway, arguments);
+        let output = ask(&gateway, folder.path(), arguments);
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(status), "{arguments:?}: {said}");
         assert!(said.contains(word) && stdout(&output).is_empty(), "{arguments:?}: {said}");
     }
     for left in [true, true, true, false] {
-        let output = ask(&gateway, &["texts/echo", "--bounds", bounds, "--json"]);
+        let output = ask(&gateway, folder.path(), &["texts/echo", "--bounds", bounds, "--json"]);
         let record: Value = serde_json::from_str(&stdout(&output)).unwrap();
         assert_eq!(record["observed"].is_object(), left, "{record}");
         assert_eq!(record["refused"] == "budget-exhausted", !left, "{record}");
@@ -145,15 +157,16 @@ fn the_exit_code_tells_what_came_of_a_call() {
 
 #[test]
 fn who_may_be_an_executor_is_the_host_s_to_say() {
-    let (gateway, folder) = (Gateway::start(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = start(folder.path());
     let desk = desk(&gateway, folder.path());
-    let output = pair(&gateway, &["--revoke", "desk-1"]);
+    let output = pair(&gateway, folder.path(), &["--revoke", "desk-1"]);
     assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), ""));
     let mut desk = desk;
     assert_eq!(desk.0.wait().unwrap().code(), OURS);
-    let gone = ask(&gateway, &["texts/count"]);
+    let gone = ask(&gateway, folder.path(), &["texts/count"]);
     assert!(stderr(&gone).contains("machine-unreachable"), "{}", stderr(&gone));
-    let again = pair(&gateway, &["--revoke", "desk-2"]);
+    let again = pair(&gateway, folder.path(), &["--revoke", "desk-2"]);
     assert_eq!(again.status.code(), OURS);
     assert!(stderr(&again).contains("no machine is paired under this name"), "{}", stderr(&again));
     let output = executor(&gateway, folder.path(), "vbx_unknown").output().unwrap();
@@ -175,39 +188,8 @@ fn who_may_be_an_executor_is_the_host_s_to_say() {
 }
 
 #[test]
-fn a_channel_is_there_when_the_config_says_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    fs::write(root.join("keys"), "0123456789abcdef\n").unwrap();
-    let serve = |channel: &str| {
-        let text = format!(
-            "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n{channel}\
-             [sandboxes.local]\nroot = \".\"\n"
-        );
-        fs::write(root.join("t.toml"), text).unwrap();
-        let mut command = triwire();
-        command.args(["serve", "--config"]).arg(root.join("t.toml"));
-        command.arg("--state").arg(root.join("state"));
-        command
-    };
-    let ask = |gateway: &Gateway| {
-        let mut command = triwire();
-        command.args(["ask", "--url", &gateway.url(), "a/b", "--key-file"]);
-        stderr(&command.arg(root.join("keys")).output().unwrap())
-    };
-    let without = Gateway::of(&mut serve(""));
-    assert!(ask(&without).contains("there is no channel here"), "{}", ask(&without));
-    let with = Gateway::of(&mut serve("[channel]\nsession = true\nstate = \"c\"\n"));
-    assert!(ask(&with).contains("no-page"), "{}", ask(&with));
-    assert!(with.said.contains("/?bootstrap="), "{}", with.said);
-    assert!(root.join("c/.host-token").exists());
-    let mut wrong = serve("[channel]\n");
-    let output = wrong.env("VOICEBOX_HELLO_BOUND_MS", "0").output().unwrap();
-    assert_eq!(output.status.code(), OURS);
-    assert!(stderr(&output).contains("VOICEBOX_HELLO_BOUND_MS"), "{}", stderr(&output));
-    let mut shown = triwire();
-    shown.args(["config", "show"]).env("VOICEBOX_LOOPBACK_AUTH", "1").env("TRIWIRE_STATE", root);
-    let shown = stdout(&shown.output().unwrap());
-    let row = shown.lines().find(|line| line.starts_with("serve.channel.session")).unwrap();
-    assert!(row.contains("true") && row.contains("VOICEBOX_LOOPBACK_AUTH"), "{row}");
+fn callers_hear_that_there_is_no_channel() {
+    let gateway = Gateway::start();
+    let said = stderr(&ask(&gateway, gateway.state(), &["a/b"]));
+    assert!(said.contains("there is no channel here") && said.contains("[channel]"), "{said}");
 }

@@ -78,3 +78,41 @@ fn the_config_says_who_may_read_it() {
         }
     }
 }
+
+// rule: CHAN-98
+#[test]
+fn calls_are_counted_by_how_they_ended() {
+    let (gateway, _folder) = with("[channel]\nextensions_dir = \"ext\"\n");
+    let body = r#"{"tool":"private","descriptorId":"private","boundsEcho":{}}"#;
+    let machine = body.replacen('{', r#"{"executor":"private","#, 1);
+    for body in [body, &machine, &machine] {
+        let mut stream = TcpStream::connect(&gateway.address).unwrap();
+        write!(
+            stream,
+            "POST /channel/calls HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {KEY}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n\
+             {body}",
+            gateway.address,
+            body.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+    let (_, text) = get(&gateway, "/metrics", Some(KEY));
+    for line in [
+        "triwire_chairs_taken{executor=\"page\"} 0",
+        "triwire_calls_in_flight{executor=\"machine\"} 0",
+        "triwire_calls_total{executor=\"page\",end=\"not_connected\"} 1",
+        "triwire_calls_total{executor=\"machine\",end=\"not_connected\"} 2",
+        "triwire_calls_total{executor=\"machine\",end=\"observed\"} 0",
+    ] {
+        assert!(text.lines().any(|own| own == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("private"), "{text}");
+
+    let (gateway, _folder) = with("");
+    let (_, text) = get(&gateway, "/metrics", Some(KEY));
+    assert!(!text.contains("triwire_calls"), "{text}");
+}

@@ -42,6 +42,7 @@ fn every_member_of_the_config_has_its_row_and_no_other() {
     let cases = [
         ("no_such = 1\n", "### Top level"),
         ("[tls]\nno_such = 1\n", "### `tls`"),
+        ("[channel]\nno_such = 1\n", "### `channel`"),
         ("[sandboxes.a]\nno_such = 1\n", "### `sandboxes.NAME`"),
     ];
     for (config, heading) in cases {
@@ -105,7 +106,8 @@ fn every_metric_and_end_is_told() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("keys"), KEY).unwrap();
     let path = folder.path().join("triwire.toml");
-    let config = "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n[sandboxes.local]\nroot = \".\"\n";
+    let config = "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n\
+                  [channel]\nextensions_dir = \".\"\n[sandboxes.local]\nroot = \".\"\n";
     fs::write(&path, config).unwrap();
     let gateway = Gateway::of(triwire().args(["serve", "--config"]).arg(&path));
     let mut stream = TcpStream::connect(&gateway.address).unwrap();
@@ -132,7 +134,7 @@ fn every_metric_and_end_is_told() {
     }
     assert!(named.len() > 10, "{page}");
     let mut rows = rows(section("## Metrics"));
-    // The heading of the table of ends.
+    // The heading of the table of a session's ends.
     assert!(rows.remove("end"));
     assert_eq!(rows, named);
 }

@@ -3,8 +3,8 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 
@@ -239,4 +239,79 @@ fn signals_stop_it_gracefully() {
         assert_eq!(output.status.code(), OURS);
         assert!(stderr(&output).contains("shutting down"), "{}", stderr(&output));
     }
+}
+
+/// Sends one request, and gives the answer as it comes.
+fn request(gateway: &Gateway, method: &str, target: &str, lines: &str, body: &str) -> String {
+    let mut stream = TcpStream::connect(&gateway.address).unwrap();
+    write!(
+        stream,
+        "{method} {target} HTTP/1.1\r\nHost: {}\r\n{lines}Content-Length: {}\r\n\
+         Connection: close\r\n\r\n{body}",
+        gateway.address,
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+// rule: CHAN-94
+#[test]
+fn without_the_table_there_is_no_channel() {
+    let gateway = Gateway::start();
+    for target in ["/", "/channel", "/channel/calls", "/api/pair"] {
+        let answer = request(&gateway, "GET", target, "", "");
+        assert!(!answer.starts_with("HTTP/1.1 2"), "{target}: {answer}");
+    }
+    assert!(!gateway.said.contains("page"), "{}", gateway.said);
+    assert!(!gateway.state().join(".host-token").exists());
+}
+
+#[test]
+fn the_channel_has_a_page_and_pairs() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = channel(folder.path(), &[]);
+    assert!(gateway.said.contains(&format!("page: {}/\n", gateway.url())), "{}", gateway.said);
+    let answer = request(&gateway, "GET", "/", "", "");
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("default-src 'none'"));
+
+    let token = fs::read_to_string(folder.path().join("ext/.host-token")).unwrap();
+    let lines = format!("x-voicebox-host-token: {token}\r\nContent-Type: application/json\r\n");
+    let pair = || request(&gateway, "POST", "/api/pair", &lines, r#"{"envKey":"board"}"#);
+    assert!(pair().contains("\"bearer\":\"vbx_"));
+    assert!(folder.path().join("ext/.pairings.json").exists());
+    fs::write(folder.path().join("ext/.host-token"), "short").unwrap();
+    let mut again = serve_channel(folder.path());
+    let output = again.output().unwrap();
+    assert_eq!(output.status.code(), OURS);
+    assert!(stderr(&output).contains("the host token"), "{}", stderr(&output));
+}
+
+// rule: CHAN-93
+#[test]
+fn the_address_that_gives_a_session_is_shown_and_works_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let gateway = channel(folder.path(), &[("VOICEBOX_LOOPBACK_AUTH", "1")]);
+    let shown = gateway.said.lines().find_map(|line| line.trim().split_once("/?bootstrap="));
+    let (url, ticket) = shown.expect(&gateway.said);
+    assert_eq!((url, ticket.len()), (gateway.url().as_str(), 64));
+    assert!(request(&gateway, "GET", "/", "", "").starts_with("HTTP/1.1 401 "));
+    let target = format!("/?bootstrap={ticket}");
+    assert!(request(&gateway, "GET", &target, "", "").starts_with("HTTP/1.1 303 "));
+    assert!(request(&gateway, "GET", &target, "", "").starts_with("HTTP/1.1 401 "));
+}
+
+fn serve_channel(folder: &std::path::Path) -> std::process::Command {
+    let path = folder.join("triwire.toml");
+    let text = "listen = \"127.0.0.1:0\"\n[channel]\nextensions_dir = \"ext\"\n";
+    fs::write(&path, text).unwrap();
+    let mut command = triwire();
+    command.args(["serve", "--config"]).arg(&path).arg("--state").arg(folder.join("state"));
+    command
+}
+
+fn channel(folder: &std::path::Path, variables: &[(&str, &str)]) -> Gateway {
+    Gateway::of(serve_channel(folder).envs(variables.iter().copied()))
 }

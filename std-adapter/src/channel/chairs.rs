@@ -22,6 +22,7 @@ use triwire::channel::refusal::{Peer, Refusal};
 use triwire::channel::route::PAGE_EXECUTOR;
 use triwire::time::Instant;
 
+use super::metrics::{CallEnd, CallMetrics, Tally};
 use crate::clock::Clock;
 use crate::entropy;
 use crate::outcome::Outcome;
@@ -112,6 +113,17 @@ struct Shared {
     taken: RwLock<HashMap<Executor, Arc<Chair>>>,
     limits: Limits,
     clock: Clock,
+    pages: Arc<Tally>,
+    machines: Arc<Tally>,
+}
+
+impl Shared {
+    fn tally(&self, peer: Peer) -> &Arc<Tally> {
+        match peer {
+            Peer::Page => &self.pages,
+            Peer::Machine => &self.machines,
+        }
+    }
 }
 
 impl Chairs {
@@ -119,7 +131,9 @@ impl Chairs {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let taken = RwLock::default();
-        Self { shared: Arc::new(Shared { taken, limits, clock: Clock::start() }) }
+        let (pages, machines) = (Arc::default(), Arc::default());
+        let shared = Shared { taken, limits, clock: Clock::start(), pages, machines };
+        Self { shared: Arc::new(shared) }
     }
 
     pub(super) fn limits(&self) -> &Limits {
@@ -163,8 +177,10 @@ impl Chairs {
     /// Dropping the future gives the call up and frees its slot; an executor that has it may
     /// still carry it out.
     pub fn ask(&self, executor: &Executor, request: Request<'_>) -> Ask {
-        self.look(executor, |chair| chair.ask(request))
-            .unwrap_or_else(|| Ask::settled(executor.peer().not_connected()))
+        self.look(executor, |chair| chair.ask(request)).unwrap_or_else(|| {
+            let peer = executor.peer();
+            Ask::settled(self.shared.tally(peer), peer.not_connected())
+        })
     }
 
     /// Lists the executors that are connected.
@@ -172,6 +188,20 @@ impl Chairs {
     pub fn seated(&self) -> Vec<Executor> {
         let taken = self.shared.taken.read().unwrap_or_else(PoisonError::into_inner);
         taken.keys().cloned().collect()
+    }
+
+    /// Returns the figures of pages and of machines. They are read one after the other, while
+    /// calls run: sums of several may be off by what happened in between.
+    #[must_use]
+    pub fn metrics(&self) -> [CallMetrics; 2] {
+        let taken = self.shared.taken.read().unwrap_or_else(PoisonError::into_inner);
+        [Peer::Page, Peer::Machine].map(|peer| {
+            let chairs = taken.iter().filter(|(executor, _)| executor.peer() == peer);
+            let (seated, in_flight) = chairs.fold((0, 0), |(seated, in_flight), (_, chair)| {
+                (seated + 1, in_flight + chair.lock().broker.waiting() as u64)
+            });
+            self.shared.tally(peer).read(peer, seated, in_flight)
+        })
     }
 
     /// Returns how many calls an executor has in flight.
@@ -212,6 +242,7 @@ struct State {
     /// Where calls are written first.
     room: Vec<u8>,
     end: Option<Refusal>,
+    tally: Arc<Tally>,
 }
 
 struct Waiter {
@@ -220,9 +251,10 @@ struct Waiter {
 }
 
 impl State {
-    fn settle(&mut self, call: CallKey, outcome: Outcome) {
+    fn settle(&mut self, call: CallKey, end: CallEnd, outcome: Outcome) {
         let waiter = self.waiters.get_mut(call.index());
         if let Some(waiter) = waiter.and_then(|slot| slot.take_if(|waiter| waiter.call == call)) {
+            self.tally.ended(end);
             // Who dropped the future does not want it.
             let _ = waiter.tell.send(outcome);
         }
@@ -230,7 +262,8 @@ impl State {
 
     fn poll(&mut self, now: Instant) {
         while let Some(settled) = self.broker.poll(now) {
-            self.settle(settled.call, settled.refusal.into());
+            let end = CallEnd::of_refusal(settled.refusal);
+            self.settle(settled.call, end, settled.refusal.into());
         }
     }
 
@@ -286,6 +319,7 @@ impl Chair {
             queued: 0,
             room: vec![0; 1024],
             end: None,
+            tally: Arc::clone(shared.tally(peer)),
         };
         Self { state: Mutex::new(state), changed: Notify::new(), clock: *clock, limits: *limits }
     }
@@ -299,11 +333,11 @@ impl Chair {
         let mut state = self.lock();
         // rule: CHAN-59
         if state.broker.connected() && state.queued > self.limits.outbox {
-            return Ask::settled(Refusal::TooManyCalls);
+            return Ask::settled(&state.tally, Refusal::TooManyCalls);
         }
         let call = match state.ask(now, request, &self.limits) {
             Ok(call) => call,
-            Err(refusal) => return Ask::settled(refusal),
+            Err(refusal) => return Ask::settled(&state.tally, refusal),
         };
         let (tell, told) = oneshot::channel();
         if let Some(slot) = state.waiters.get_mut(call.index()) {
@@ -318,8 +352,9 @@ impl Chair {
     fn cancel(&self, call: CallKey) {
         let mut state = self.lock();
         state.broker.cancel(call);
-        if let Some(slot) = state.waiters.get_mut(call.index()) {
-            let _ = slot.take_if(|waiter| waiter.call == call);
+        let slot = state.waiters.get_mut(call.index());
+        if slot.and_then(|slot| slot.take_if(|waiter| waiter.call == call)).is_some() {
+            state.tally.ended(CallEnd::GivenUp);
         }
     }
 
@@ -348,7 +383,8 @@ enum Progress {
 }
 
 impl Ask {
-    fn settled(refusal: Refusal) -> Self {
+    fn settled(tally: &Tally, refusal: Refusal) -> Self {
+        tally.ended(CallEnd::of_refusal(refusal));
         Self(Progress::Settled(Some(refusal.into())))
     }
 
@@ -432,8 +468,7 @@ impl Seat {
         let mut state = self.chair.lock();
         let link = state.link;
         if let Event::Answered { call, outcome } = state.broker.feed(now, link, message) {
-            let outcome = Outcome::of(outcome);
-            state.settle(call, outcome);
+            state.settle(call, CallEnd::of_answer(outcome), Outcome::of(outcome));
         }
     }
 

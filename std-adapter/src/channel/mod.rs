@@ -36,6 +36,7 @@
 mod chairs;
 mod lines;
 mod link;
+mod metrics;
 mod pairing;
 mod server;
 mod session;
@@ -45,9 +46,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hyper::header::HeaderValue;
 use triwire::channel::hello::{BearerDigest, HelloBound, Standing};
 
 pub use self::chairs::{Ask, Chairs, Executor, Limits, Seat};
+pub use self::metrics::{CallEnd, CallMetrics};
 pub use self::pairing::{MAX_PAIRINGS, Pairings, PairingsError};
 pub use self::session::{HostToken, SessionGate};
 use crate::clock::Clock;
@@ -71,7 +74,7 @@ struct Shared {
     session: Option<SessionGate>,
     pairings: Option<Pairings>,
     host_token: Option<HostToken>,
-    page: Option<Bytes>,
+    page: Option<(Bytes, HeaderValue)>,
     stopper: Stopper,
     clock: Clock,
 }
@@ -133,7 +136,7 @@ pub struct Builder {
     session: Option<SessionGate>,
     pairings: Option<Pairings>,
     host_token: Option<HostToken>,
-    page: Option<Bytes>,
+    page: Option<(Bytes, HeaderValue)>,
 }
 
 impl Builder {
@@ -186,9 +189,11 @@ impl Builder {
         self
     }
 
-    /// Serves a page of HTML at `/`.
-    pub fn page(mut self, html: impl Into<Bytes>) -> Self {
-        self.page = Some(html.into());
+    /// Serves a page of HTML at `/`, under a `Content-Security-Policy`: what it shows comes from
+    /// calls. A policy that no header line can carry is the strictest one.
+    pub fn page(mut self, html: impl Into<Bytes>, policy: &str) -> Self {
+        let strictest = HeaderValue::from_static("default-src 'none'");
+        self.page = Some((html.into(), HeaderValue::from_str(policy).unwrap_or(strictest)));
         self
     }
 

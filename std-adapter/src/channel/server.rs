@@ -11,8 +11,8 @@ use axum::extract::Request as AxumRequest;
 use axum::routing::any;
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION,
-    SEC_WEBSOCKET_ACCEPT, SET_COOKIE, UPGRADE,
+    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName, HeaderValue,
+    LOCATION, REFERRER_POLICY, SEC_WEBSOCKET_ACCEPT, SET_COOKIE, UPGRADE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{Request, Response, StatusCode};
 use http_body::Body;
@@ -233,10 +233,15 @@ impl Channel {
     }
 
     fn page(&self) -> Result<Response<Bytes>, Refusal> {
-        let html = self.shared.page.clone().ok_or(Refusal::Head(Why::UnknownRoute.into()))?;
+        let page = self.shared.page.clone().ok_or(Refusal::Head(Why::UnknownRoute.into()))?;
+        let (html, policy) = page;
         let mut response = Response::new(html);
-        let html = HeaderValue::from_static("text/html; charset=utf-8");
-        response.headers_mut().insert(CONTENT_TYPE, html);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        headers.insert(CONTENT_SECURITY_POLICY, policy);
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         Ok(response)
     }
 }

@@ -30,6 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use triwire::exec::frame::Kind;
 use triwire::exec::head::Access;
 
+use crate::channel::CallMetrics;
 use crate::record::ExecResult;
 
 /// Where [`Builder::metrics`](super::Builder::metrics) has its page.
@@ -143,6 +144,8 @@ pub struct Metrics {
     /// What was refused, by status and word; only what happened. What the HTTP library refuses
     /// by itself, a head that is malformed or too large, is not among them.
     pub refusals: Vec<RefusalMetrics>,
+    /// The channel's, one entry for each kind of executors; empty without a channel.
+    pub channel: Vec<CallMetrics>,
 }
 
 /// The figures of one sandbox over one transport.
@@ -304,6 +307,7 @@ impl Counters {
             connections_open: self.open.load(Relaxed),
             sessions: self.sandboxes.iter().flat_map(of_one).collect(),
             refusals: refusals.iter().map(refusal).collect(),
+            channel: Vec::new(),
         }
     }
 }

@@ -171,6 +171,14 @@ impl Shared {
         self.keys.as_ref().map(Keys::get)
     }
 
+    fn metrics(&self) -> Metrics {
+        let mut metrics = self.counters.read();
+        if let Some(channel) = &self.channel {
+            metrics.channel = channel.chairs().metrics().into();
+        }
+        metrics
+    }
+
     fn is_open(&self) -> bool {
         self.keys.is_none()
     }
@@ -266,7 +274,7 @@ impl Server {
 
     /// Reads what this server counted.
     pub fn metrics(&self) -> Metrics {
-        self.shared.counters.read()
+        self.shared.metrics()
     }
 
     /// Ends every session of this server's [`router`](Self::router)s by name, and those that

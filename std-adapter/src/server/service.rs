@@ -195,7 +195,7 @@ impl Service {
     }
 
     fn metrics(&self, page: &Page) -> Response<AnswerBody> {
-        let text = (page.render)(&self.shared.counters.read());
+        let text = (page.render)(&self.shared.metrics());
         answer(StatusCode::OK, page.content_type, AnswerBody::Text(text.into()))
     }
 

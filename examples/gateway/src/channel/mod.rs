@@ -1,7 +1,10 @@
-//! The channel from the command line: `triwire ask`, `triwire pair` and `triwire executor`.
+//! The channel: as the gateway offers it, and from the command line with `triwire ask`,
+//! `triwire pair` and `triwire executor`.
 
 mod ask;
 mod executor;
+mod offered;
+mod page;
 mod pair;
 mod tools;
 
@@ -13,6 +16,7 @@ use crate::failure::Failure;
 
 pub(crate) use ask::run as ask;
 pub(crate) use executor::run as executor;
+pub(crate) use offered::Offered;
 pub(crate) use pair::run as pair;
 
 fn url(flags: &ServerFlags) -> &str {

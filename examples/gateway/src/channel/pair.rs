@@ -5,23 +5,24 @@ use std::io::{self, Write as _};
 use serde_json::json;
 use triwire_std::client::Secret;
 
+use super::offered::HOST_TOKEN;
 use crate::cli::PairArgs;
 use crate::config;
 use crate::failure::{Failure, Outcome};
-use crate::serve::HOST_TOKEN_FILE;
 
 pub(crate) fn run(args: &PairArgs) -> Outcome {
     let path = match &args.host_token_file {
         Some(path) => path.clone(),
         None => {
             let state = config::state(&args.state)?.value;
-            config::channel::state(state).join(HOST_TOKEN_FILE)
+            config::channel::extensions_dir(state).join(HOST_TOKEN)
         }
     };
     let token = Secret::from_file(&path).map_err(|error| {
         Failure::new(format!(
-            "the host token {} cannot be read: {error}; a gateway with a channel keeps it in its \
-             state folder, name it with --host-token-file",
+            "the host token {} cannot be read: {error}; a gateway whose config has \
+             [channel] keeps it in its state folder, or its extensions_dir: name it with \
+             --host-token-file",
             path.display()
         ))
     })?;

@@ -1,147 +1,209 @@
-//! The channel's settings: `[channel]` of the config file, and the variables of existing peers.
+//! The table `[channel]`, and the variables that win over it.
 //!
-//! ```toml
-//! [channel]
-//! session = false            # VOICEBOX_LOOPBACK_AUTH=1
-//! hello_bound_ms = 5000      # VOICEBOX_HELLO_BOUND_MS
-//! state = "channel"          # VOICEBOX_EXTENSIONS_DIR
-//! ```
+//! | member | variable |
+//! | --- | --- |
+//! | `page` | |
+//! | `loopback_auth` | `VOICEBOX_LOOPBACK_AUTH` |
+//! | `patience_ms` | |
+//! | `hello_bound_ms` | `VOICEBOX_HELLO_BOUND_MS` |
+//! | `extensions_dir` | `VOICEBOX_EXTENSIONS_DIR` |
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::Deserialize;
 use toml::Spanned;
+use triwire::channel::broker::DEFAULT_PATIENCE;
 use triwire::channel::hello::HelloBound;
 
 use super::file::{File, Located};
 use super::{Origin, Setting};
 use crate::failure::Failure;
 
-const SESSION: &str = "VOICEBOX_LOOPBACK_AUTH";
+const LOOPBACK_AUTH: &str = "VOICEBOX_LOOPBACK_AUTH";
 const HELLO_BOUND: &str = "VOICEBOX_HELLO_BOUND_MS";
-const STATE: &str = "VOICEBOX_EXTENSIONS_DIR";
+const EXTENSIONS_DIR: &str = "VOICEBOX_EXTENSIONS_DIR";
 
-/// `[channel]` as it stands in the file.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Table {
-    session: Option<Spanned<bool>>,
-    hello_bound_ms: Option<Spanned<u32>>,
-    state: Option<Spanned<PathBuf>>,
-}
+/// The longest that calls may wait for their answers, in ms.
+const MAX_PATIENCE_MS: u32 = 600_000;
 
-/// `[channel]` with its places in the file.
-#[derive(Clone, Debug)]
-pub(crate) struct Section {
-    session: Option<Located<bool>>,
-    hello_bound_ms: Option<Located<u32>>,
-    state: Option<Located<PathBuf>>,
-}
-
-impl Table {
-    pub(super) fn locate(self, text: &str, beside: impl Fn(&Path) -> PathBuf) -> Section {
-        let state = self.state.map(|state| super::file::locate(text, state));
-        Section {
-            session: self.session.map(|session| super::file::locate(text, session)),
-            hello_bound_ms: self.hello_bound_ms.map(|bound| super::file::locate(text, bound)),
-            state: state.map(|mut state| {
-                state.value = beside(&state.value);
-                state
-            }),
-        }
-    }
-}
-
-/// What the channel is told.
-#[derive(Clone, Debug)]
+/// How the channel is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChannelSettings {
-    /// Local pages need a session.
-    pub(crate) session: Setting<bool>,
+    /// Whether there is a page at `/`.
+    pub(crate) page: Setting<bool>,
+    /// Whether local pages show a session.
+    pub(crate) loopback_auth: Setting<bool>,
+    /// How long calls wait for their answers, and may ask to.
+    pub(crate) patience: Setting<Duration>,
     pub(crate) hello_bound: Setting<HelloBound>,
-    /// Folder of the pairings and of the host token.
-    pub(crate) state: Setting<PathBuf>,
+    /// Where the pairings and the host token are.
+    pub(crate) extensions_dir: Setting<PathBuf>,
+}
+
+/// The table as it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Table {
+    pub(super) page: Option<Spanned<bool>>,
+    pub(super) loopback_auth: Option<Spanned<bool>>,
+    pub(super) patience_ms: Option<Spanned<u32>>,
+    pub(super) hello_bound_ms: Option<Spanned<u32>>,
+    pub(super) extensions_dir: Option<Spanned<PathBuf>>,
+}
+
+/// The table, with the places of its values.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ChannelTable {
+    pub(super) page: Option<Located<bool>>,
+    pub(super) loopback_auth: Option<Located<bool>>,
+    pub(super) patience_ms: Option<Located<u32>>,
+    pub(super) hello_bound: Option<Located<HelloBound>>,
+    pub(super) extensions_dir: Option<Located<PathBuf>>,
 }
 
 impl ChannelSettings {
-    /// Brings variables, the section and defaults together.
+    /// Brings the variables, the file's table and the defaults together; `state` is the state
+    /// folder. Browsers reach the page over plain HTTP only, so with `tls` there is none.
     pub(super) fn resolve(
-        section: Option<&Section>,
         file: &File,
-        state: &Path,
+        state: &Setting<PathBuf>,
+        has_tls: bool,
+        variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Failure> {
-        Self::of(section, file, state, |name| std::env::var(name).ok())
-    }
-
-    fn of(
-        section: Option<&Section>,
-        file: &File,
-        state: &Path,
-        variable: impl Fn(&str) -> Option<String>,
-    ) -> Result<Self, Failure> {
-        let session = match (variable(SESSION), section.and_then(|s| s.session.as_ref())) {
-            // On for exactly `1`, as existing peers have it.
-            (Some(text), _) => Setting::new(text == "1", Origin::Variable(SESSION)),
-            (None, Some(session)) => Setting::new(session.value, file.origin(session)),
+        let table = file.channel.clone().unwrap_or_default();
+        let page = match table.page {
+            Some(page) if page.value && has_tls => {
+                let why = "the page takes its chair over plain HTTP; remove it, or [tls]";
+                return Err(file.wrong(&page, "channel.page", why));
+            }
+            Some(page) => Setting::new(page.value, file.origin(&page)),
+            None => Setting::new(!has_tls, Origin::Default),
+        };
+        // rule: CHAN-90
+        let loopback_auth = match (variable(LOOPBACK_AUTH), table.loopback_auth) {
+            (Some(text), _) => Setting::new(text == "1", Origin::Variable(LOOPBACK_AUTH)),
+            (None, Some(on)) => Setting::new(on.value, file.origin(&on)),
             (None, None) => Setting::new(false, Origin::Default),
         };
-        let hello_bound =
-            match (variable(HELLO_BOUND), section.and_then(|s| s.hello_bound_ms.as_ref())) {
-                (Some(text), _) => {
-                    let bound = HelloBound::parse(&text);
-                    let bound =
-                        bound.map_err(|error| Failure::new(format!("{HELLO_BOUND}: {error}")))?;
-                    Setting::new(bound, Origin::Variable(HELLO_BOUND))
-                }
-                (None, Some(millis)) => {
-                    let bound = HelloBound::from_millis(millis.value);
-                    let bound = bound
-                        .map_err(|error| file.wrong(millis, "channel.hello_bound_ms", error))?;
-                    Setting::new(bound, file.origin(millis))
-                }
-                (None, None) => Setting::new(HelloBound::default(), Origin::Default),
-            };
-        let state = match (variable(STATE), section.and_then(|s| s.state.as_ref())) {
-            (Some(path), _) => Setting::new(path.into(), Origin::Variable(STATE)),
-            (None, Some(path)) => Setting::new(path.value.clone(), file.origin(path)),
-            (None, None) => Setting::new(state.to_owned(), Origin::Default),
+        let patience = match table.patience_ms {
+            Some(millis) if !(1..=MAX_PATIENCE_MS).contains(&millis.value) => {
+                let why = format!("expected a whole number of ms from 1 to {MAX_PATIENCE_MS}");
+                return Err(file.wrong(&millis, "channel.patience_ms", why));
+            }
+            Some(millis) => {
+                let patience = Duration::from_millis(millis.value.into());
+                Setting::new(patience, file.origin(&millis))
+            }
+            None => Setting::new(DEFAULT_PATIENCE, Origin::Default),
         };
-        Ok(Self { session, hello_bound, state })
+        let hello_bound = match (variable(HELLO_BOUND), table.hello_bound) {
+            (Some(text), _) => {
+                let bound = HelloBound::parse(&text.to_string_lossy())
+                    .map_err(|error| Failure::new(format!("{HELLO_BOUND}: {error}")))?;
+                Setting::new(bound, Origin::Variable(HELLO_BOUND))
+            }
+            (None, Some(bound)) => Setting::new(bound.value, file.origin(&bound)),
+            (None, None) => Setting::new(HelloBound::default(), Origin::Default),
+        };
+        // An empty path is the folder that the gateway happens to run in: nobody means that.
+        let folder = variable(EXTENSIONS_DIR).filter(|folder| !folder.is_empty());
+        let extensions_dir = match (folder, table.extensions_dir) {
+            (Some(folder), _) => {
+                let folder = std::path::absolute(&folder).map_err(|error| {
+                    Failure::new(format!("{EXTENSIONS_DIR} {}: {error}", folder.display()))
+                })?;
+                Setting::new(folder, Origin::Variable(EXTENSIONS_DIR))
+            }
+            (None, Some(folder)) => Setting::new(folder.value.clone(), file.origin(&folder)),
+            (None, None) => state.clone(),
+        };
+        Ok(Self { page, loopback_auth, patience, hello_bound, extensions_dir })
     }
 }
 
 /// Returns the folder that a client on this machine finds the host token in, unless it is told.
-pub(crate) fn state(state: PathBuf) -> PathBuf {
-    std::env::var_os(STATE).map_or(state, PathBuf::from)
+pub(crate) fn extensions_dir(state: PathBuf) -> PathBuf {
+    let folder = std::env::var_os(EXTENSIONS_DIR).filter(|folder| !folder.is_empty());
+    folder.map_or(state, PathBuf::from)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
-    #[test]
-    fn variables_come_before_the_file() {
-        let text = "[channel]\nsession = true\nhello_bound_ms = 70\nstate = \"c\"\n";
-        let file = File::parse(Path::new("/etc/t.toml"), text).unwrap();
-        let of = |set: &[(&str, &str)]| {
-            let variable = |name: &str| {
-                set.iter().find(|(set, _)| *set == name).map(|(_, value)| (*value).to_owned())
-            };
-            let section = file.channel.as_ref().map(|channel| &channel.value);
-            ChannelSettings::of(section, &file, Path::new("/state"), variable)
+    fn resolve(text: &str, variables: &[(&str, &str)]) -> Result<ChannelSettings, String> {
+        let file =
+            File::parse(Path::new("/etc/t.toml"), text).map_err(|error| error.to_string())?;
+        let state = Setting::new("/state".into(), Origin::Default);
+        let variable = |name: &str| {
+            variables.iter().find(|(own, _)| *own == name).map(|(_, value)| value.into())
         };
-        let plain = of(&[]).unwrap();
-        assert!(plain.session.value);
-        assert_eq!(plain.hello_bound.value, HelloBound::from_millis(70).unwrap());
-        assert_eq!(plain.state.value, Path::new("/etc/c"));
-        assert_eq!(plain.state.origin.to_string(), "/etc/t.toml:4");
-        for (value, on) in [("1", true), ("true", false), ("0", false), ("", false)] {
-            assert_eq!(of(&[(SESSION, value)]).unwrap().session.value, on, "{value}");
+        ChannelSettings::resolve(&file, &state, file.tls.is_some(), variable)
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn defaults_file_and_variables() {
+        let settings = resolve("[channel]\n", &[]).unwrap();
+        assert!(settings.page.value && !settings.loopback_auth.value);
+        assert_eq!(settings.hello_bound.value, HelloBound::default());
+        assert_eq!(settings.patience.value, DEFAULT_PATIENCE);
+        assert_eq!(settings.extensions_dir.value, Path::new("/state"));
+
+        let text = "[channel]\npage = false\nloopback_auth = true\nhello_bound_ms = 70\n\
+                    patience_ms = 600000\nextensions_dir = \"e\"\n";
+        let settings = resolve(text, &[]).unwrap();
+        assert!(!settings.page.value && settings.loopback_auth.value);
+        assert_eq!(settings.hello_bound.value, HelloBound::parse("70").unwrap());
+        assert_eq!(settings.extensions_dir.value, Path::new("/etc/e"));
+        assert_eq!(settings.patience.value, Duration::from_secs(600));
+        assert_eq!(settings.loopback_auth.origin.to_string(), "/etc/t.toml:3");
+
+        let variables = [(HELLO_BOUND, "80"), (EXTENSIONS_DIR, "/other"), (LOOPBACK_AUTH, "0")];
+        let settings = resolve(text, &variables).unwrap();
+        assert!(!settings.loopback_auth.value);
+        assert_eq!(settings.hello_bound.value, HelloBound::parse("80").unwrap());
+        assert_eq!(settings.extensions_dir.value, Path::new("/other"));
+        assert_eq!(settings.extensions_dir.origin.to_string(), EXTENSIONS_DIR);
+    }
+
+    // rule: CHAN-90
+    #[test]
+    fn only_1_turns_sessions_on() {
+        for (text, on) in [("1", true), ("", false), ("true", false), ("01", false), (" 1", false)]
+        {
+            let settings = resolve("[channel]\n", &[(LOOPBACK_AUTH, text)]).unwrap();
+            assert_eq!(settings.loopback_auth.value, on, "{text:?}");
         }
-        assert_eq!(of(&[(STATE, "/x")]).unwrap().state.value, Path::new("/x"));
-        assert_eq!(of(&[(HELLO_BOUND, "9")]).unwrap().hello_bound.origin.to_string(), HELLO_BOUND);
-        for wrong in ["0", "600001", "5s", "", "-1"] {
-            let refused = of(&[(HELLO_BOUND, wrong)]).unwrap_err().to_string();
-            assert!(refused.contains(HELLO_BOUND), "{refused}");
+    }
+
+    // rule: CHAN-91
+    #[test]
+    fn what_cannot_be_is_told_with_its_place() {
+        for text in ["0", "600001", "5s", "-1", ""] {
+            let error = resolve("[channel]\n", &[(HELLO_BOUND, text)]).unwrap_err();
+            assert!(error.starts_with(HELLO_BOUND), "{error}");
         }
+        let cases = [
+            ("[channel]\nhello_bound_ms = 0\n", "/etc/t.toml:2:18: channel.hello_bound_ms: "),
+            ("[channel]\nhello_bound_ms = 600001\n", "/etc/t.toml:2:18: channel.hello_bound_ms: "),
+            ("[channel]\npatience_ms = 0\n", "/etc/t.toml:2:15: channel.patience_ms: "),
+            ("[channel]\npatience_ms = 600001\n", "/etc/t.toml:2:15: channel.patience_ms: "),
+            ("[channel]\npage = 1\n", "/etc/t.toml:2:8: channel.page: "),
+            (
+                "[tls]\ncert = \"c\"\nkey = \"k\"\n[channel]\npage = true\n",
+                "/etc/t.toml:5:8: channel.page: the page takes its chair over plain HTTP",
+            ),
+        ];
+        for (text, expected) in cases {
+            let error = resolve(text, &[]).unwrap_err();
+            assert!(error.starts_with(expected), "{error}");
+        }
+        let text = "[tls]\ncert = \"c\"\nkey = \"k\"\n[channel]\n";
+        assert!(!resolve(text, &[]).unwrap().page.value);
     }
 }

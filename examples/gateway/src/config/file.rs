@@ -12,7 +12,8 @@
 //! cert = "cert.pem"
 //! key = "key.pem"
 //!
-//! [channel]                  # its fields: the module `channel`
+//! [channel]                  # its members: the module `channel`
+//! page = true
 //!
 //! [sandboxes.build]
 //! root = "/srv/build"
@@ -30,9 +31,11 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use triwire::channel::hello::HelloBound;
 
+use super::channel::{self, ChannelTable};
 use super::sandbox::{Place, Sandbox, Table, Wrong};
-use super::{Origin, beside, channel};
+use super::{Origin, beside};
 use crate::failure::Failure;
 
 /// A value and the line it stands on, counted from 1, with its column.
@@ -53,7 +56,7 @@ pub(crate) struct File {
     pub(crate) tls: Option<Located<Tls>>,
     pub(crate) behind_proxy: Option<Located<bool>>,
     pub(crate) metrics: Option<Located<MetricsPage>>,
-    pub(crate) channel: Option<Located<channel::Section>>,
+    pub(crate) channel: Option<ChannelTable>,
     pub(crate) sandboxes: Vec<Located<Sandbox>>,
 }
 
@@ -101,7 +104,7 @@ struct Tables {
     tls: Option<Spanned<Tls>>,
     behind_proxy: Option<Spanned<bool>>,
     metrics: Option<Spanned<MetricsPage>>,
-    channel: Option<Spanned<channel::Table>>,
+    channel: Option<channel::Table>,
     #[serde(default)]
     sandboxes: BTreeMap<Spanned<String>, Table>,
 }
@@ -128,17 +131,15 @@ impl File {
         file.listen = tables.listen.map(|listen| locate(text, listen));
         file.behind_proxy = tables.behind_proxy.map(|behind| locate(text, behind));
         file.metrics = tables.metrics.map(|metrics| locate(text, metrics));
-        file.channel = tables.channel.map(|channel| {
-            let Located { value, line, column } = locate(text, channel);
-            let value = value.locate(text, |inner| beside(path, inner));
-            Located { value, line, column }
-        });
         file.tls = tables.tls.map(|tls| {
             let mut tls = locate(text, tls);
             tls.value.cert = beside(path, &tls.value.cert);
             tls.value.key = beside(path, &tls.value.key);
             tls
         });
+        if let Some(table) = tables.channel {
+            file.channel = Some(file.channel_table(text, table)?);
+        }
         if let Some(hosts) = tables.hosts {
             let start = hosts.span().start;
             let mut names = Vec::new();
@@ -203,6 +204,30 @@ impl File {
         Ok(file)
     }
 
+    fn channel_table(&self, text: &str, table: channel::Table) -> Result<ChannelTable, Failure> {
+        let hello_bound = match table.hello_bound_ms {
+            Some(millis) => {
+                let Located { value, line, column } = locate(text, millis);
+                let at = Located { value: (), line, column };
+                let bound = HelloBound::from_millis(value)
+                    .map_err(|error| self.wrong(&at, "channel.hello_bound_ms", error))?;
+                Some(Located { value: bound, line, column })
+            }
+            None => None,
+        };
+        Ok(ChannelTable {
+            page: table.page.map(|page| locate(text, page)),
+            loopback_auth: table.loopback_auth.map(|on| locate(text, on)),
+            patience_ms: table.patience_ms.map(|millis| locate(text, millis)),
+            hello_bound,
+            extensions_dir: table.extensions_dir.map(|folder| {
+                let mut folder = locate(text, folder);
+                folder.value = beside(&self.path, &folder.value);
+                folder
+            }),
+        })
+    }
+
     /// Says what is wrong with a value of this file.
     pub(crate) fn wrong<T>(
         &self,
@@ -230,7 +255,7 @@ fn shares(one: &Place, other: &Place) -> bool {
     real(one).is_some_and(|device| Some(device) == real(other))
 }
 
-pub(super) fn locate<T>(text: &str, spanned: Spanned<T>) -> Located<T> {
+fn locate<T>(text: &str, spanned: Spanned<T>) -> Located<T> {
     let (line, column) = position(text, spanned.span().start);
     Located { value: spanned.into_inner(), line, column }
 }
@@ -361,8 +386,6 @@ mod tests {
                 "[sandboxes.a]\nroot = \"/\"\nexecutor = \"m\"\n",
                 "t.toml:3:12: sandboxes.a.executor: a sandbox of kind \"process\" has none",
             ),
-            ("[channel]\nsessions = true\n", "t.toml:2:1: channel: unknown field `sessions`"),
-            ("[channel]\nhello_bound_ms = -1\n", "t.toml:2:18: channel.hello_bound_ms: "),
             ("[sandboxes.\"a b\"]\nroot = \"/\"\n", "t.toml:1:12: sandboxes.a b: "),
             ("[sandboxes.a]\nroot = \"/no/such/folder\"\n", "t.toml:2:8: sandboxes.a.root: "),
             ("listen = \"x\"\nlisten = \"y\"\n", "t.toml:2:1: "),

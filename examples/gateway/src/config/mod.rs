@@ -13,7 +13,7 @@ use crate::cli::{DEFAULT_LISTEN, ServeFlags, StateFlags};
 use crate::failure::Failure;
 use crate::keys;
 use channel::ChannelSettings;
-use file::{File, Located, MetricsPage, Tls};
+use file::{File, MetricsPage, Tls};
 use sandbox::{Place, Sandbox};
 
 /// Where a value comes from.
@@ -21,13 +21,13 @@ use sandbox::{Place, Sandbox};
 pub(crate) enum Origin {
     /// A flag or its variable; clap knows which.
     Given,
+    /// A variable that has no flag.
+    Variable(&'static str),
     /// The config file, with the line.
     File {
         path: PathBuf,
         line: usize,
     },
-    /// A variable that is no flag's.
-    Variable(&'static str),
     Default,
 }
 
@@ -35,8 +35,8 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given => f.write_str("given"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => f.write_str(name),
+            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
             Self::Default => f.write_str("default"),
         }
     }
@@ -67,7 +67,7 @@ pub(crate) struct ServeSettings {
     pub(crate) tls: Option<Setting<Tls>>,
     pub(crate) behind_proxy: Setting<bool>,
     pub(crate) metrics: Setting<MetricsPage>,
-    /// None serves no channel.
+    /// None where the channel is off.
     pub(crate) channel: Option<ChannelSettings>,
     /// By name; never empty.
     pub(crate) sandboxes: Vec<Setting<Sandbox>>,
@@ -125,16 +125,6 @@ impl ServeSettings {
             || Setting::new(MetricsPage::default(), Origin::Default),
             |metrics| Setting::new(metrics.value, file.origin(metrics)),
         );
-        let has_executor = |sandbox: &Located<Sandbox>| sandbox.value.place.executor().is_some();
-        let wants_channel = flags.config.is_none()
-            || file.channel.is_some()
-            || file.sandboxes.iter().any(has_executor);
-        let channel = if wants_channel {
-            let section = file.channel.as_ref().map(|channel| &channel.value);
-            Some(ChannelSettings::resolve(section, &file, &state.value)?)
-        } else {
-            None
-        };
         let mut sandboxes: Vec<_> = file
             .sandboxes
             .iter()
@@ -146,6 +136,14 @@ impl ServeSettings {
             let local = Sandbox { name: "local".into(), place };
             sandboxes.push(Setting::new(local, Origin::Default));
         }
+        let has_executor = sandboxes.iter().any(|sandbox| sandbox.value.place.executor().is_some());
+        let channel = (file.channel.is_some() || has_executor)
+            .then(|| {
+                ChannelSettings::resolve(&file, &state, tls.is_some(), |name| {
+                    std::env::var_os(name)
+                })
+            })
+            .transpose()?;
         Ok(Self {
             config: flags.config.clone(),
             state,

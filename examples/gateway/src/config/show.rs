@@ -82,12 +82,20 @@ fn rows(args: &ShowArgs, matches: &ArgMatches) -> Result<Vec<[String; 3]>, Failu
     let metrics = &settings.metrics;
     row("serve.metrics", metrics.value.as_str().into(), metrics.origin.to_string());
     if let Some(channel) = &settings.channel {
-        let ChannelSettings { session, hello_bound, state } = channel;
-        row("serve.channel.session", session.value.to_string(), session.origin.to_string());
-        let millis = hello_bound.value.get().as_millis();
-        row("serve.channel.hello_bound_ms", millis.to_string(), hello_bound.origin.to_string());
-        let folder = state.value.display().to_string();
-        row("serve.channel.state", folder, state.origin.to_string());
+        let ChannelSettings { page, loopback_auth, patience, hello_bound, extensions_dir } =
+            channel;
+        row("serve.channel.page", page.value.to_string(), page.origin.to_string());
+        let auth = loopback_auth;
+        row("serve.channel.loopback_auth", auth.value.to_string(), auth.origin.to_string());
+        let millis = patience.value.as_millis().to_string();
+        row("serve.channel.patience_ms", millis, patience.origin.to_string());
+        let bound = hello_bound.value.get().as_millis().to_string();
+        row("serve.channel.hello_bound_ms", bound, hello_bound.origin.to_string());
+        row(
+            "serve.channel.extensions_dir",
+            extensions_dir.value.display().to_string(),
+            origin("state", &extensions_dir.origin),
+        );
     } else {
         row("serve.channel", "off".into(), Origin::Default.to_string());
     }

@@ -17,7 +17,8 @@ pub(crate) const OURS: Option<i32> = Some(125);
 pub(crate) fn triwire() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triwire"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TRIWIRE_") {
+        let text = name.to_string_lossy();
+        if text.starts_with("TRIWIRE_") || text.starts_with("VOICEBOX_") {
             command.env_remove(name);
         }
     }
