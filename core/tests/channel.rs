@@ -564,3 +564,108 @@ fn secrets_are_not_shown_and_standings_have_their_words() {
     let entry = enter(at(0), headers, 80, Session::On(""), HelloBound::default());
     assert!(matches!(entry, Entry::Hello(_)));
 }
+
+// ---- The other side of the gate ---------------------------------------------------------------
+
+#[test]
+fn tries_come_ever_later_and_never_all_at_once() {
+    // rule: CHAN-70
+    use triwire::channel::reconnect::{FIRST_DELAY, MAX_DELAY, Reconnect, STABLE_AFTER};
+    let after = |failures: usize, entropy| {
+        let mut reconnect = Reconnect::new();
+        (0..failures).for_each(|_| {
+            let _ = reconnect.ended(Instant::ZERO, 0);
+        });
+        reconnect.ended(Instant::ZERO, entropy)
+    };
+    for failures in [0, 1, 5, 6, 31, 32, 33, 100] {
+        let longest = FIRST_DELAY.saturating_mul(1 << failures.min(20)).min(MAX_DELAY);
+        assert_eq!(after(failures, 0), longest / 2, "{failures}");
+        assert_eq!(after(failures, u32::MAX), longest, "{failures}");
+        assert!((longest / 2..=longest).contains(&after(failures, 0x1234_5678)), "{failures}");
+    }
+    // A connection that stood begins anew; one that was lost at once does not.
+    let mut reconnect = Reconnect::new();
+    (0..9).for_each(|_| {
+        let _ = reconnect.ended(Instant::ZERO, 0);
+    });
+    reconnect.connected(Instant::ZERO);
+    let just = Instant::ZERO.saturating_add(STABLE_AFTER - Duration::from_millis(1));
+    assert_eq!(reconnect.ended(just, u32::MAX), MAX_DELAY);
+    reconnect.connected(Instant::ZERO);
+    assert_eq!(reconnect.ended(Instant::ZERO.saturating_add(STABLE_AFTER), u32::MAX), FIRST_DELAY);
+}
+
+#[test]
+fn hellos_are_read_as_they_are_written() {
+    // rule: CHAN-71
+    use triwire::channel::hello::{BearerDigest, write_hello};
+    let headers: [triwire::exec::head::Header<'_>; 0] = [];
+    for bearer in ["vbx_1", "\"\\\n", "ż"] {
+        let entry = enter(at(0), headers, 1, Session::Off, HelloBound::default());
+        let Entry::Hello(hello) = entry else { panic!() };
+        let mut out = [0; 100];
+        let presented = hello.feed(at(1), write_hello(bearer, &mut out).unwrap()).unwrap();
+        assert_eq!(presented.bearer().digest(), BearerDigest::of(bearer));
+    }
+    assert_eq!(write_hello("b", &mut [0; 49]), Err(OutTooSmall { needed: 50 }));
+}
+
+#[test]
+fn an_executor_hears_why_it_is_sent_away() {
+    // rule: CHAN-72
+    use triwire::channel::hello::Told;
+    for refusal in Refusal::ALL {
+        let mut out = [0; 200];
+        let told = Refused(refusal).write(&mut out).unwrap();
+        let told = Told::parse(told).unwrap();
+        assert!(told.refused == refusal.as_str() && told.why == refusal.why());
+        let last =
+            matches!(refusal, Refusal::BearerRefused | Refusal::PairingRevoked | Refusal::Replaced);
+        assert_eq!(told.is_final(), last, "{refusal}");
+    }
+    // A later word, and members that come later, are no reason not to hear it.
+    let later = Told::parse(br#"{"type":"refused","refused":"later","more":[1]}"#).unwrap();
+    assert!(later.refused == "later" && later.why.is_empty() && !later.is_final());
+    for other in [
+        r#"{"type":"task","refused":"replaced"}"#,
+        r#"{"refused":"replaced","why":""}"#,
+        r#"{"type":"refused","refused":""}"#,
+        r#"{"type":"refused","refused":1}"#,
+        r#"["refused"]"#,
+        r#"{"type":"refused","refused":"a"} x"#,
+        "",
+    ] {
+        assert_eq!(Told::parse(other.as_bytes()), None, "{other}");
+    }
+}
+
+#[test]
+fn what_callers_write_servers_read() {
+    // rule: CHAN-73, CHAN-74
+    use triwire::channel::route::{Asking, env_key, issued_bearer, write_env_key};
+    let mut asking = Asking {
+        executor: None,
+        tool: Text::plain("re\"ad"),
+        descriptor_id: Text::plain("notes"),
+        args: Object::parse(r#"{"a":1}"#).unwrap(),
+        bounds_echo: Object::EMPTY,
+        timeout_ms: None,
+    };
+    let mut out = [0; 256];
+    let text = asking.write(&mut out).unwrap();
+    let expected = r#"{"tool":"re\"ad","descriptorId":"notes","args":{"a":1},"boundsEcho":{}}"#;
+    assert_eq!(core::str::from_utf8(text).unwrap(), expected);
+    asking.executor = Some(Text::plain("mcu"));
+    asking.timeout_ms = Some(7);
+    let read = Asking::parse(asking.write(&mut out).unwrap()).unwrap();
+    assert!(read.executor.unwrap() == "mcu" && read.tool == "re\"ad");
+    assert_eq!((read.timeout_ms, read.args.as_str()), (Some(7), r#"{"a":1}"#));
+
+    assert!(env_key(write_env_key("a\"b", &mut out).unwrap()).unwrap() == "a\"b");
+    let answer = br#"{"ok":true,"envKey":"a","bearer":"vbx_1"}"#;
+    assert!(issued_bearer(answer).unwrap() == "vbx_1");
+    for other in [r#"{"ok":true,"envKey":"a"}"#, r#"{"bearer":1}"#, r#"{"bearer":""}"#, "", "[]"] {
+        assert_eq!(issued_bearer(other.as_bytes()), None, "{other}");
+    }
+}

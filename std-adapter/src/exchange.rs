@@ -152,10 +152,15 @@ where
         }
     })
     .await;
-    text.truncate(MAX_ERROR);
+    refusal_of(&text)
+}
+
+/// Reads what the body of an error says.
+pub(crate) fn refusal_of(text: &[u8]) -> Refusal {
+    let text = text.get(..MAX_ERROR).unwrap_or(text);
     // rule: EXEC-35
-    ErrorRecord::parse(&text).map_or_else(
-        |_| Refusal { code: String::new(), why: words(&text) },
+    ErrorRecord::parse(text).map_or_else(
+        |_| Refusal { code: String::new(), why: words(text) },
         |record| Refusal { code: said(record.code), why: said(record.error) },
     )
 }

@@ -15,6 +15,8 @@ pub mod guest;
 mod link;
 #[cfg(feature = "tokio")]
 pub mod nonces;
+#[cfg(any(feature = "client", feature = "server"))]
+mod outcome;
 pub mod record;
 #[cfg(any(feature = "client", feature = "server", all(feature = "guest", target_os = "linux")))]
 mod secret;

@@ -277,6 +277,7 @@ async fn errors_say_what_the_server_said_and_what_to_do() {
             "not_found",
             "check its name (status 404: no such sandbox)",
         ),
+        ("404 Not Found", "<h1>Not here</h1>", "refused", "and the proxy before it (status 404)"),
         (
             "426 Upgrade Required",
             "{\"error\":\"version 13\"}\n",

@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use triwire::signed::{Key, KeyId};
 use triwire_std::nonces::Memory;
 use triwire_std::signed::{
-    SendError, SignError, SignatureLayer, SignedBy, SignedClient, Signer, UrlError,
+    HttpError, SendError, SignError, SignatureLayer, SignedBy, SignedClient, Signer, UrlError,
 };
 
 const SECRET: &[u8] = b"a secret of at least 32 bytes, kept apart";
@@ -138,12 +138,12 @@ async fn an_answer_is_limited_in_bytes() {
     let answer = of(5000).get(&url(port, "/long")).await.unwrap();
     assert_eq!(answer.body.len(), 5000);
     let error = of(4999).get(&url(port, "/long")).await.unwrap_err();
-    assert!(matches!(error, SendError::TooLarge { limit: 4999 }), "{error:?}");
+    assert!(matches!(error, SendError::Http(HttpError::TooLarge { limit: 4999 })), "{error:?}");
     // Nor is what only claims to be longer waited for.
     let long = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9999999\r\n\r\n", false).await;
     let quick = SignedClient::builder(Signer::new(id(), key())).limit(10).build();
     let asked = quick.get(&url(long.port(), "/")).await.unwrap_err();
-    assert!(matches!(asked, SendError::TooLarge { limit: 10 }), "{asked:?}");
+    assert!(matches!(asked, SendError::Http(HttpError::TooLarge { limit: 10 })), "{asked:?}");
 }
 
 #[tokio::test]
@@ -153,7 +153,7 @@ async fn an_answer_is_limited_in_time() {
         let client = SignedClient::builder(Signer::new(id(), key()));
         let client = client.timeout(Duration::from_millis(50)).build();
         let error = client.get(&url(silent.port(), "/")).await.unwrap_err();
-        assert!(matches!(error, SendError::Late { .. }), "{error:?}");
+        assert!(matches!(error, SendError::Http(HttpError::Late { .. })), "{error:?}");
     }
 }
 
@@ -167,10 +167,13 @@ async fn broken_answers_are_told_apart_from_no_connection() {
     ] {
         let broken = raw(answer, true).await;
         let error = client().get(&url(broken.port(), "/")).await.unwrap_err();
-        assert!(matches!(error, SendError::Broken { .. }), "{answer:?}: {error:?}");
+        assert!(
+            matches!(error, SendError::Http(HttpError::Broken { .. })),
+            "{answer:?}: {error:?}"
+        );
     }
     let nobody = TcpListener::bind("localhost:0").await.unwrap().local_addr().unwrap().port();
     let error = client().get(&url(nobody, "/")).await.unwrap_err();
-    assert!(matches!(error, SendError::Connect { .. }), "{error:?}");
+    assert!(matches!(error, SendError::Http(HttpError::Connect { .. })), "{error:?}");
     assert!(error.to_string().contains("check the address"), "{error}");
 }

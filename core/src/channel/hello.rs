@@ -292,6 +292,83 @@ fn read(message: &[u8]) -> Result<Option<Option<Text<'_>>>, json::Error> {
     Ok((is_hello && is_environment).then_some(bearer))
 }
 
+/// Writes the hello of an environment, its first message, into `out` and returns the part it takes.
+///
+/// # Errors
+/// [`OutTooSmall`] with the bytes needed: 49 and the bearer, as it is escaped.
+// rule: CHAN-71
+pub fn write_hello<'o>(bearer: &str, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+    let mut writer = Writer::new(out);
+    writer.begin_object();
+    writer.name("type");
+    writer.string("hello");
+    writer.name("role");
+    writer.string("environment");
+    writer.name("bearer");
+    writer.string(bearer);
+    writer.end_object();
+    writer.finish()
+}
+
+/// What a server tells an executor before it closes.
+///
+/// ```
+/// use triwire::channel::hello::{Refused, Told};
+/// use triwire::channel::refusal::Refusal;
+///
+/// let mut out = [0; 200];
+/// let message = Refused(Refusal::Replaced).write(&mut out)?;
+/// let told = Told::parse(message).ok_or("a call, or nothing of the contract's")?;
+/// assert!(told.refused == "replaced" && told.is_final());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told<'i> {
+    /// The word, one of [`Refusal`]'s or a later one.
+    pub refused: Text<'i>,
+    /// For people.
+    pub why: Text<'i>,
+}
+
+impl<'i> Told<'i> {
+    /// Reads a message that is no call; `None` when it is no refusal either.
+    // rule: CHAN-72
+    #[must_use]
+    pub fn parse(message: &'i [u8]) -> Option<Self> {
+        let mut reader = Reader::new(message).ok()?;
+        let (mut is_refused, mut refused, mut why) = (false, None, None);
+        reader.begin_object().ok()?;
+        while let Some(name) = reader.name().ok()? {
+            let text = match reader.peek().ok()? {
+                Type::String => Some(reader.string().ok()?),
+                _ => {
+                    reader.value().ok()?;
+                    None
+                }
+            };
+            if name == "type" {
+                is_refused = text.is_some_and(|text| text == "refused");
+            } else if name == "refused" {
+                refused = text.filter(|text| !text.is_empty());
+            } else if name == "why" {
+                why = text;
+            }
+        }
+        reader.end().ok()?;
+        let refused = refused.filter(|_| is_refused)?;
+        Some(Self { refused, why: why.unwrap_or(Text::plain("")) })
+    }
+
+    /// Reports whether the next try would be refused as well, or would take the chair from who
+    /// holds it now.
+    // rule: CHAN-72
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        let last = [Refusal::BearerRefused, Refusal::PairingRevoked, Refusal::Replaced];
+        last.iter().any(|refusal| self.refused == refusal.as_str())
+    }
+}
+
 /// A hello whose bearer has to be looked up. Used up by what is found, once.
 ///
 /// ```compile_fail,E0382

@@ -17,6 +17,7 @@
 //!   and at most once; it is answered when its executor fails, too.
 //! - [`hello`]: who may be an executor: a page of this machine, or an environment with a bearer.
 //! - [`route`]: who may ask over HTTP, and how. [`keepalive`]: peers that are gone without a word.
+//!   [`reconnect`]: when an executor tries again.
 //! - [`envelope`], [`bounds`], [`admission`], [`refusal`]: the pieces that these are made of.
 //!
 //! Both ends, without a wire between them:
@@ -66,6 +67,7 @@ pub mod envelope;
 pub mod hello;
 pub mod keepalive;
 pub mod lines;
+pub mod reconnect;
 pub mod refusal;
 pub mod route;
 

@@ -35,11 +35,12 @@ use subtle::ConstantTimeEq;
 use super::envelope::Object;
 use super::hello::{Session, is_local_origin};
 use super::refusal;
+use crate::OutTooSmall;
 use crate::exec::head::{
     self, Header, JSON_TYPE, KeyDigest, Peer, Why, check_caller, host_of, is_media_type, once,
     same_origin, target_parts, upgrade_key,
 };
-use crate::json::{self, Reader, Seen, Text, Type};
+use crate::json::{self, Reader, Seen, Text, Type, Writer};
 
 /// Where executors connect.
 pub const CHANNEL_PATH: &str = "/channel";
@@ -426,6 +427,36 @@ impl<'i> Asking<'i> {
     }
 }
 
+impl Asking<'_> {
+    /// Writes the body into `out` and returns the part it takes.
+    ///
+    /// # Errors
+    /// [`OutTooSmall`] with the bytes needed.
+    // rule: CHAN-73
+    pub fn write<'o>(&self, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+        let mut writer = Writer::new(out);
+        writer.begin_object();
+        if let Some(executor) = self.executor {
+            writer.name("executor");
+            writer.string(executor);
+        }
+        writer.name("tool");
+        writer.string(self.tool);
+        writer.name("descriptorId");
+        writer.string(self.descriptor_id);
+        writer.name("args");
+        writer.raw(self.args.as_str());
+        writer.name("boundsEcho");
+        writer.raw(self.bounds_echo.as_str());
+        if let Some(timeout_ms) = self.timeout_ms {
+            writer.name("timeoutMs");
+            writer.unsigned(timeout_ms);
+        }
+        writer.end_object();
+        writer.finish()
+    }
+}
+
 /// A member's value, as far as it is of a kind that is taken.
 enum Value<'i> {
     Text(Text<'i>),
@@ -469,6 +500,37 @@ pub fn env_key(body: &[u8]) -> Result<Text<'_>, Refusal> {
     }
     reader.end().map_err(bad)?;
     env_key.ok_or(Refusal::BadRequest { at: body.len() })
+}
+
+/// Writes the body that [`env_key`] reads into `out` and returns the part it takes.
+///
+/// # Errors
+/// [`OutTooSmall`] with the bytes needed.
+pub fn write_env_key<'o>(env_key: &str, out: &'o mut [u8]) -> Result<&'o [u8], OutTooSmall> {
+    let mut writer = Writer::new(out);
+    writer.begin_object();
+    writer.name("envKey");
+    writer.string(env_key);
+    writer.end_object();
+    writer.finish()
+}
+
+/// Reads the answer to a pairing's issue, and returns the bearer; `None` when it holds none.
+// rule: CHAN-74
+#[must_use]
+pub fn issued_bearer(body: &[u8]) -> Option<Text<'_>> {
+    let mut reader = Reader::new(body).ok()?;
+    let mut bearer = None;
+    reader.begin_object().ok()?;
+    while let Some(name) = reader.name().ok()? {
+        let is_bearer = name == "bearer";
+        match Value::read(&mut reader).ok()? {
+            Value::Text(text) if is_bearer => bearer = Some(text),
+            _ => {}
+        }
+    }
+    reader.end().ok()?;
+    bearer.filter(|bearer| !bearer.is_empty())
 }
 
 /// Reports whether a text can name a machine, paired or not, as callers do.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::BoolishValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use triwire::exec::frame::Direction;
@@ -209,7 +210,7 @@ pub(crate) struct ServeFlags {
     pub(crate) listen: Option<String>,
     /// Listens beyond this machine without TLS, since a proxy speaks it to the clients and nobody
     /// else reaches this port
-    #[arg(long, env = "TRIWIRE_BEHIND_PROXY")]
+    #[arg(long, env = "TRIWIRE_BEHIND_PROXY", value_parser = BoolishValueParser::new())]
     pub(crate) behind_proxy: bool,
     #[command(flatten)]
     pub(crate) state: StateFlags,
@@ -354,9 +355,6 @@ pub(crate) struct InspectArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct SignedFlags {
-    /// Id of the key, which travels in the header
-    #[arg(long, value_name = "ID", env = "TRIWIRE_SIGNING_KEY_ID")]
-    pub(crate) key_id: Option<String>,
     /// File with the secret; - is standard input
     #[arg(long, value_name = "FILE", env = "TRIWIRE_SIGNING_KEY_FILE")]
     pub(crate) key_file: Option<PathBuf>,
@@ -379,10 +377,13 @@ pub(crate) struct SignedFlags {
 pub(crate) struct SignArgs {
     #[command(flatten)]
     pub(crate) request: SignedFlags,
+    /// Id of the key, which travels in the header
+    #[arg(long, value_name = "ID", env = "TRIWIRE_SIGNING_KEY_ID")]
+    pub(crate) key_id: Option<String>,
     /// Time of the request, in Unix seconds [default: now]
     #[arg(long, value_name = "S")]
     pub(crate) time: Option<u64>,
-    /// Nonce, which must never be used twice [default: a random one]
+    /// Nonce: letters, digits, _ and -, never used twice [default: a random one]
     #[arg(long, value_name = "NONCE")]
     pub(crate) nonce: Option<String>,
 }
@@ -391,6 +392,9 @@ pub(crate) struct SignArgs {
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     pub(crate) request: SignedFlags,
+    /// Id of the key that the receiver knows: a request under another is refused [default: any]
+    #[arg(long, value_name = "ID", env = "TRIWIRE_SIGNING_KEY_ID")]
+    pub(crate) key_id: Option<String>,
     /// The header, with or without its name
     #[arg(long, value_name = "HEADER")]
     pub(crate) header: String,

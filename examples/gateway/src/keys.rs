@@ -144,6 +144,30 @@ pub(crate) fn default_file(state: &Path) -> PathBuf {
     state.join("key")
 }
 
+/// Where a client's key comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    File(PathBuf),
+    Variable,
+    /// There is none.
+    Nowhere,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "the key of {} was sent", path.display()),
+            Self::Variable => write!(f, "the key of {VARIABLE} was sent"),
+            Self::Nowhere => {
+                write!(f, "no key was sent: name its file with --key-file, or set {VARIABLE}")
+            }
+        }
+    }
+}
+
+/// The variable that holds a client's key.
+const VARIABLE: &str = "TRIWIRE_KEY";
+
 /// Finds the key that a client shows: of the file it names, of `TRIWIRE_KEY`, or of the state
 /// folder, which is for a gateway on this machine only.
 ///
@@ -153,25 +177,37 @@ pub(crate) fn for_client(
     file: Option<&Path>,
     state: impl FnOnce() -> Result<PathBuf, Failure>,
     url: &str,
-) -> Result<Option<Key>, Failure> {
+) -> Result<(Option<Key>, Source), Failure> {
+    let from = |path: &Path| Ok((Some(first(path)?), Source::File(path.to_owned())));
     if let Some(path) = file {
-        return first(path).map(Some);
+        return from(path);
     }
-    match std::env::var("TRIWIRE_KEY") {
-        Ok(key) => return Ok(Some(Key(key.trim().to_owned()))),
+    match std::env::var(VARIABLE) {
+        Ok(key) => return variable(&key).map(|key| (Some(key), Source::Variable)),
         Err(std::env::VarError::NotPresent) => {}
         Err(std::env::VarError::NotUnicode(_)) => {
-            return Err(Failure::new("TRIWIRE_KEY is not text; give the key in a file"));
+            return Err(Failure::new(format!("{VARIABLE} is not text; give the key in a file")));
         }
     }
     if !is_loopback(url) {
-        return Ok(None);
+        return Ok((None, Source::Nowhere));
     }
     // Without a place for state there is no key in it, and that is no failure.
     match state().map(|state| default_file(&state)) {
-        Ok(path) if path.exists() => first(&path).map(Some),
-        _ => Ok(None),
+        Ok(path) if path.exists() => from(&path),
+        _ => Ok((None, Source::Nowhere)),
     }
+}
+
+/// Takes the key that the variable holds, which is no key file's content.
+fn variable(text: &str) -> Result<Key, Failure> {
+    let key = text.trim();
+    if key.starts_with('#') || key.contains(char::is_whitespace) {
+        return Err(Failure::new(format!(
+            "{VARIABLE} holds more than a key, as a key file does; name that file with --key-file"
+        )));
+    }
+    Ok(Key(key.to_owned()))
 }
 
 /// Reads the first key of a file, whatever its length.
@@ -251,6 +287,16 @@ mod tests {
         }
         for url in ["http://10.0.0.5", "http://localhost.example", "http://127.0.0.1.example", ""] {
             assert!(!is_loopback(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_variable_holds_one_key_and_no_file() {
+        assert_eq!(variable(" short \n"), Ok(Key("short".into())));
+        for file in ["# laptop\n0123456789abcdef", "0123456789abcdef\n# x", "a b", "#a"] {
+            let refused = variable(file).unwrap_err().to_string();
+            assert!(refused.contains("--key-file"), "{refused}");
+            assert!(!refused.contains("0123456789abcdef"), "{refused}");
         }
     }
 

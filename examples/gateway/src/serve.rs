@@ -92,6 +92,12 @@ async fn serve(args: &ServeArgs, settings: &ServeSettings) -> Outcome {
             .map_err(|error| Failure::new(format!("{}: tls: {error}", tls.origin)))?;
         builder = builder.tls(tls);
     }
+    if settings.hosts.value.is_empty() && !address.ip().is_loopback() {
+        tracing::warn!(
+            "no hosts are configured: every Host name is answered here; say which are this \
+             gateway's, hosts = [\"gateway.example\"]"
+        );
+    }
     let access = match settings.metrics.value {
         MetricsPage::Keyed => Some(MetricsAccess::Keyed),
         MetricsPage::Open => Some(MetricsAccess::Open),

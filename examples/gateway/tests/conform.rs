@@ -65,14 +65,27 @@ fn every_way_for_a_testee_to_fail_is_told() {
         (answers(r#""unsupported":true"#), "0 passed, 0 failed, 2 unsupported", ""),
         (answers(r#""out":{"length":3}"#), "1 passed, 1 failed, 0 unsupported", "bad"),
         (answers(r#""error":"what?""#), "0 passed, 2 failed, 0 unsupported", "what?"),
-        ("true".into(), "0 passed, 2 failed, 0 unsupported", "ended (exit status: 0)"),
-        ("exit 7".into(), "0 passed, 2 failed, 0 unsupported", "ended (exit status: 7)"),
+        (
+            format!("head -n 1 | {}", answers(r#""out":{"length":3}"#)),
+            "1 passed, 1 failed, 0 unsupported",
+            "ended (exit status: 0)",
+        ),
         ("echo hello".into(), "0 passed, 2 failed, 0 unsupported", "hello"),
-        (r"printf '\377\n'".into(), "0 passed, 2 failed, 0 unsupported", "no text"),
     ] {
         let (status, out, _) = conform(&[&file], &["--testee", &testee]);
         assert_eq!(status, Some(1), "{testee}: {out}");
         assert!(out.ends_with(&format!("{totals}\n")) && out.contains(word), "{testee}: {out}");
+    }
+    // What answers nothing at all is no testee.
+    for (testee, word) in [
+        ("true", "ended (exit status: 0) before"),
+        ("exit 7", "ended (exit status: 7) before"),
+        ("no-such-command", "ended (exit status: 127) before"),
+        (r"printf '\377\n'", "no text"),
+    ] {
+        let (status, out, err) = conform(&[&file], &["--testee", testee]);
+        assert_eq!((status, &*out), (OURS, ""), "{testee}");
+        assert!(err.contains(word) && err.contains("--testee"), "{testee}: {err}");
     }
 }
 

@@ -69,7 +69,16 @@ fn removing_the_last_key_admits_nobody() {
     assert!(serde_json::from_str::<serde_json::Value>(&line).is_ok(), "{line}");
     let refused = exec();
     assert_eq!(refused.status.code(), OURS);
-    assert!(stderr(&refused).contains("401"), "{}", stderr(&refused));
+    let said = stderr(&refused);
+    assert!(said.contains("401") && said.contains(&format!("{}", saved.display())), "{said}");
+    let keyless = |key: Option<&str>| {
+        let mut command = triwire();
+        command.args(["exec", "--url", &url, "--state", "/no/such/folder", "local", "--", "true"]);
+        stderr(&command.envs(key.map(|key| ("TRIWIRE_KEY", key))).output().unwrap())
+    };
+    assert!(keyless(None).contains("no key was sent: name its file with --key-file"));
+    assert!(keyless(Some("0123456789abcdef")).contains("the key of TRIWIRE_KEY was sent"));
+    assert!(keyless(Some("# x\n0123456789abcdef")).contains("holds more than a key"));
 
     fs::copy(&saved, state.path().join("key")).unwrap();
     wait_for("key files read again");

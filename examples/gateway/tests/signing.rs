@@ -154,6 +154,9 @@ fn clock_key_and_grammar_are_told_apart() {
     assert!(late.contains("outside_window") && late.contains("301 s behind"), "{late}");
     let early = outcome(&["--now", "1799999699"], &header);
     assert!(early.contains("outside_window") && early.contains("301 s ahead"), "{early}");
+    assert!(early.contains("at most 300 s"), "{early}");
+    let millis = outcome(&["--now", "1800000000000"], &header);
+    assert!(millis.contains("--now is in seconds"), "{millis}");
     let edge = outcome(&["--now", "1800000300"], &header);
     assert!(edge.contains("ok: "), "{edge}");
     let other = outcome(&["--now", NOW, "--key-id", "shop.2"], &header);
@@ -165,6 +168,18 @@ fn clock_key_and_grammar_are_told_apart() {
     files.write("key", &format!("{}{SECRET}", "x".repeat(32)));
     let strange = outcome(&["--now", NOW], &header);
     assert!(strange.contains("both have the same secret"), "{strange}");
+    // Without an explanation it says where one is, and what costs no line.
+    let brief = |now: &str| stdout(&files.run("verify", &["--header", &header, "--now", now], URL));
+    assert!(
+        brief(NOW).contains("--explain") && !brief(NOW).contains("both have"),
+        "{}",
+        brief(NOW)
+    );
+    assert!(brief("1800000301").contains("301 s behind this clock"));
+    files.write("key", SECRET);
+    files.write("body", "");
+    let forgotten = outcome(&["--now", NOW], &header);
+    assert!(forgotten.contains("no body was given"), "{forgotten}");
 }
 
 #[test]

@@ -69,7 +69,10 @@ fn commands_run_in_tls_for_who_trusts_the_ca() {
     let output = exec(&url, None, "one-shot");
     assert_eq!(output.status.code(), OURS);
     let why = stderr(&output);
-    assert!(why.contains("give the CA") || why.contains("name a CA"), "{why}");
+    let asks = why.contains("give the CA") && why.contains("--ca FILE");
+    assert!(asks || why.contains("name a CA"), "{why}");
+    let output = exec(&url.replace("https", "http"), Some("ca.pem"), "hijack");
+    assert!(stderr(&output).contains("--ca is not used"), "{}", stderr(&output));
     let output = exec(&url.replace("https", "http"), None, "hijack");
     assert_eq!(output.status.code(), OURS);
     assert!(stderr(&output).contains("https://"), "{}", stderr(&output));
@@ -90,6 +93,11 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
     assert_eq!(stdout(&output), "");
     assert!(!folder.path().join("state").exists());
 
+    // Nor is it enough to name a proxy, or a config that says nothing.
+    let mut bare = triwire();
+    let output = bare.args(["serve", "--behind-proxy"]).args(everywhere).output().unwrap();
+    assert!(stderr(&output).contains("[tls], or behind_proxy"), "{}", stderr(&output));
+
     for (config, flags) in [
         (CONFIG.to_owned(), everywhere.to_vec()),
         (plain.clone(), [&everywhere[..], &["--behind-proxy"]].concat()),
@@ -99,6 +107,17 @@ fn an_address_beyond_this_machine_wants_tls_or_a_proxy() {
         // What it says to try is an address that a client can name.
         assert!(gateway.said.contains("://127.0.0.1:"), "{}", gateway.said);
         assert_eq!(gateway.stop("-TERM"), Some(0), "{config}");
+    }
+    for (value, is_on) in [("1", true), ("yes", true), ("0", false), ("false", false)] {
+        let mut command = serve(folder.path(), &plain, &["--listen", "127.0.0.1:0"]);
+        command.env("TRIWIRE_BEHIND_PROXY", value);
+        let path = folder.path().join("triwire.toml");
+        let mut shown = triwire();
+        shown.args(["config", "show", "--config"]).arg(path).env("TRIWIRE_BEHIND_PROXY", value);
+        let shown = stdout(&shown.output().unwrap());
+        let row = shown.lines().find(|line| line.contains("behind_proxy")).unwrap_or_default();
+        assert!(row.contains(&is_on.to_string()), "{value}: {shown}");
+        Gateway::of(&mut command);
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use std::{future, io};
 
@@ -15,13 +14,13 @@ use triwire::channel::hello::{Entry, Hello, Refused, Standing};
 use triwire::channel::keepalive::{Due, Keepalive};
 use triwire::channel::refusal::Refusal;
 use triwire::exec::socket::Close;
-use triwire::time::Instant;
 
 use super::Shared;
 use super::chairs::{Executor, Seat};
 use crate::Wake;
 use crate::clock::Clock;
 use crate::server::stop::{SHUTTING_DOWN, Stop};
+use crate::tokio::heard::Heard;
 use crate::tokio::socket::{Ending, Message, Role, Rx, Sizes, Tx, link};
 
 /// How long the peer may take over the last words.
@@ -51,46 +50,6 @@ impl From<io::Error> for Over {
     }
 }
 
-/// A transport that remembers when bytes came.
-struct Heard<S> {
-    transport: S,
-    clock: Clock,
-    at: Instant,
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = room.filled().len();
-        let read = Pin::new(&mut self.transport).poll_read(cx, room);
-        if room.filled().len() > before {
-            self.at = self.clock.now();
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.transport).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.transport).poll_shutdown(cx)
-    }
-}
-
 /// Runs an executor's connection to its end. `unread` came behind the upgrade, in the same reads.
 pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
     transport: S,
@@ -106,7 +65,7 @@ pub(crate) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
         send_buffer: limits.message.saturating_add(SEND_EXTRA),
         max_message: limits.message,
     };
-    let transport = Heard { transport, clock, at: clock.now() };
+    let transport = Heard::new(transport, clock);
     let (rx, tx) = link(transport, Role::Server, &unread, sizes);
     drop(unread);
     let mut session = Session { rx, tx, keepalive: Keepalive::new(clock.now()), clock, stop };
@@ -229,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Session<S> {
                     return Ok(self.ended());
                 }
             }
-            self.keepalive.heard(self.tx.with_transport(|transport| transport.at));
+            self.keepalive.heard(self.tx.with_transport(|transport| transport.at()));
             match self.keepalive.poll(self.clock.now()) {
                 // Without room something else waits to be sent, which shows the same.
                 Some(Due::Ping) => drop(self.tx.ping(b"")),

@@ -49,11 +49,12 @@ use bytes::Bytes;
 use hyper::header::HeaderValue;
 use triwire::channel::hello::{BearerDigest, HelloBound, Standing};
 
-pub use self::chairs::{Ask, Chairs, Executor, Limits, Observed, Outcome, Seat};
+pub use self::chairs::{Ask, Chairs, Executor, Limits, Seat};
 pub use self::metrics::{CallEnd, CallMetrics};
 pub use self::pairing::{MAX_PAIRINGS, Pairings, PairingsError};
 pub use self::session::{HostToken, SessionGate};
 use crate::clock::Clock;
+pub use crate::outcome::{Observed, Outcome};
 pub use crate::secret::Secret;
 use crate::server::Keys;
 use crate::server::stop::Stopper;

@@ -35,9 +35,10 @@ use triwire::exec::head::{Access, Header, JSON_TYPE, Peer, Why};
 use triwire::exec::socket::FIRST_MESSAGE_BOUND;
 use triwire::json::Text;
 
-use super::chairs::{Executor, owned};
+use super::chairs::Executor;
 use super::pairing::{PairingsError, written};
 use super::{Channel, Pairings, link};
+use crate::outcome::owned;
 use crate::server::stop::Stop;
 use crate::tokio::socket::accept_key;
 

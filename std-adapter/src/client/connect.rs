@@ -98,7 +98,7 @@ fn head(
 }
 
 /// Connects, in TLS where the URL says so: both within the client's bound.
-async fn dial(client: &Client) -> Result<Stream, ClientError> {
+pub(super) async fn dial(client: &Client) -> Result<Stream, ClientError> {
     let (host, port) = client.address();
     let after = client.connect_timeout;
     #[cfg(feature = "tls")]

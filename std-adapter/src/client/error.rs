@@ -129,6 +129,8 @@ impl ClientError {
             Self::Connect { .. } => "connect",
             Self::ConnectTimeout { .. } => "connect_timeout",
             #[cfg(feature = "tls")]
+            Self::Tls { source, .. } if has_unknown_issuer(source) => "tls_unknown_issuer",
+            #[cfg(feature = "tls")]
             Self::Tls { .. } => "tls",
             #[cfg(feature = "tls")]
             Self::Roots(_) => "tls_roots",
@@ -205,6 +207,11 @@ impl fmt::Display for ClientError {
                 "the server closed the connection without an answer; \
                  check that the URL is a gateway's and that http or https is right",
             ),
+            // A gateway names what it does not know.
+            Self::Refused { status: 404, code, .. } if code.is_empty() => f.write_str(
+                "no gateway answers at this path; check the URL, and the proxy before it \
+                 (status 404)",
+            ),
             Self::Refused { status, why, .. } => {
                 write!(f, "{}", advice(*status))?;
                 if why.is_empty() {
@@ -231,6 +238,15 @@ impl fmt::Display for ClientError {
             Self::Stdin(source) => write!(f, "standard input cannot be read: {source}"),
         }
     }
+}
+
+/// Reports whether nobody whom this end trusts signed the server's certificate.
+#[cfg(feature = "tls")]
+fn has_unknown_issuer(source: &io::Error) -> bool {
+    use rustls::{CertificateError, Error as TlsFault};
+
+    let inner = source.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(TlsFault::InvalidCertificate(CertificateError::UnknownIssuer)))
 }
 
 /// What a failed handshake means, and what to do about it.

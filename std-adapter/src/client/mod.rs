@@ -40,8 +40,11 @@
 //! # }
 //! ```
 
+mod caller;
 mod connect;
 mod error;
+mod executor;
+pub(crate) mod http;
 mod link;
 mod output;
 mod session;
@@ -53,9 +56,13 @@ use std::time::Duration;
 pub use triwire::exec::session::{Exit, Output};
 use url::{Host, Url};
 
+pub use self::caller::{Caller, CallerError};
 pub use self::error::{ClientError, UrlError};
+pub use self::executor::{Executor, ExecutorError, Ran, ToolCall};
+pub use self::http::HttpError;
 pub use self::output::{Collected, OutputStream, OwnedOutput};
 pub use self::session::{Session, Turn};
+pub use crate::outcome::{Observed, Outcome};
 use crate::record::ExecRequest;
 pub use crate::secret::Secret;
 #[cfg(feature = "tls")]

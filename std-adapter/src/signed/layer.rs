@@ -46,6 +46,10 @@ use crate::nonces::Nonces;
 /// beneath a router that strips a prefix; the host is that of [`origin`](Self::origin), or what
 /// the request itself names. Trailers are not signed and are dropped.
 ///
+/// Reasons are told to `tracing` and nowhere else: install a subscriber, such as
+/// `tracing_subscriber::fmt::init()`, to see why a request was refused. `triwire verify --explain`
+/// tells more about one that was recorded.
+///
 /// ```no_run
 /// use std::collections::HashMap;
 ///

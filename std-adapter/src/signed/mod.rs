@@ -31,7 +31,7 @@ mod verify;
 pub use self::body::{BODY_BOUND, BodyError, read_body};
 #[cfg(feature = "client")]
 pub use self::client::{
-    ANSWER_LIMIT, Answer, CALL_BOUND, SendError, SignedClient, SignedClientBuilder,
+    ANSWER_LIMIT, Answer, CALL_BOUND, HttpError, SendError, SignedClient, SignedClientBuilder,
 };
 #[cfg(feature = "server")]
 pub use self::keys::{KeyRing, Keys, LookupError};

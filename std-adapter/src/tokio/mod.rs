@@ -36,5 +36,7 @@
 //! # }
 //! ```
 
+#[cfg(any(feature = "client", feature = "server"))]
+pub(crate) mod heard;
 pub mod socket;
 pub mod stream;

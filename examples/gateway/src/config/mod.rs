@@ -97,8 +97,9 @@ impl ServeSettings {
         };
         if flags.config.is_none() && !listen.value.ip().is_loopback() {
             return Err(Failure::new(format!(
-                "{} is reachable from other machines: write a config file with its hosts, \
-                 key_file and sandboxes, and start with --config FILE",
+                "{} is reachable from other machines: write a config file with its hosts and [tls], \
+                 or behind_proxy = true where a proxy before it speaks TLS, and start with \
+                 --config FILE",
                 listen.value
             )));
         }

@@ -18,6 +18,7 @@ pub(super) struct Testee {
     answers: Receiver<io::Result<String>>,
     /// Why there will be no more answers.
     ended: Option<String>,
+    answered: bool,
 }
 
 impl Testee {
@@ -57,14 +58,17 @@ impl Testee {
                 }
             }
         });
-        Ok(Self { child, answers, ended: None })
+        Ok(Self { child, answers, ended: None, answered: false })
     }
 
     /// Waits for the answer to `case`, the next in order, and judges it.
     pub(super) fn answer(&mut self, case: &Case) -> Verdict {
         if self.ended.is_none() {
             match self.answers.recv_timeout(PATIENCE) {
-                Ok(Ok(line)) => return case.judge(&line),
+                Ok(Ok(line)) => {
+                    self.answered = true;
+                    return case.judge(&line);
+                }
                 Ok(Err(error)) => self.ended = Some(format!("its output is no text: {error}")),
                 Err(RecvTimeoutError::Timeout) => {
                     self.ended = Some(format!("no answer within {} s", PATIENCE.as_secs()));
@@ -80,6 +84,13 @@ impl Testee {
             expected: case.expected_json(),
             got: self.ended.clone().unwrap_or_default(),
         }])
+    }
+}
+
+impl Testee {
+    /// Says how it ended before it answered anything: then it was none.
+    pub(super) fn never_answered(&self) -> Option<&str> {
+        self.ended.as_deref().filter(|_| !self.answered)
     }
 }
 

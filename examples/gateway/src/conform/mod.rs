@@ -30,6 +30,11 @@ pub(crate) fn run(args: &ConformArgs) -> Outcome {
     for (index, case) in cases.iter().enumerate() {
         progress.say(format_args!("{} of {}: {}", index + 1, cases.len(), case.id));
         let verdict = testee.answer(case);
+        if let Some(how) = testee.never_answered() {
+            return Err(Failure::new(format!(
+                "{how} before its first answer; check the command of --testee"
+            )));
+        }
         match &verdict {
             Verdict::Passed => counts.passed += 1,
             Verdict::Failed(_) => {

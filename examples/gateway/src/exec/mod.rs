@@ -12,7 +12,7 @@ use triwire_std::tls::ClientTls;
 use crate::cli::{ExecArgs, TransportName};
 use crate::config;
 use crate::failure::{Failure, Outcome};
-use crate::keys;
+use crate::keys::{self, Source};
 use crate::terminal::Printable;
 use output::{Descriptors, JsonLines, Sink, Stream};
 
@@ -40,13 +40,17 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
     let url = args.client.url.as_deref().unwrap_or(DEFAULT_URL);
     let mut builder = Client::builder(url);
     let state = || config::state(&args.state).map(|state| state.value);
-    if let Some(key) = keys::for_client(args.client.key_file.as_deref(), state, url)? {
+    let (key, source) = keys::for_client(args.client.key_file.as_deref(), state, url)?;
+    if let Some(key) = key {
         builder = builder.key(key.expose());
     }
     if let Some(ca) = &args.client.ca {
         let tls =
             ClientTls::from_file(ca).map_err(|error| Failure::new(format!("--ca: {error}")))?;
         builder = builder.tls(tls);
+        if url.starts_with("http://") {
+            eprintln!("triwire: --ca is not used: {url} is reached without TLS");
+        }
     }
     let client = builder.build()?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -54,7 +58,7 @@ pub(crate) fn run(args: &ExecArgs) -> Outcome {
         .build()
         .map_err(|error| Failure::new(format!("no runtime to connect with: {error}")))?;
     let ended = runtime.block_on(async {
-        let session = start(&client, args).await?;
+        let session = start(&client, args).await.map_err(|failed| refused(failed, &source))?;
         if args.json {
             follow(session, JsonLines::new(io::stdout()), args).await
         } else {
@@ -82,7 +86,18 @@ fn end_on_interrupt() -> Result<(), Failure> {
     Ok(())
 }
 
-async fn start(client: &Client, args: &ExecArgs) -> Result<Session, Failure> {
+/// Adds what this tool alone knows: where the key came from, and whom it was told to trust.
+fn refused(failed: ClientError, source: &Source) -> Failure {
+    Failure::new(match &failed {
+        ClientError::Refused { status: 401, .. } => format!("{failed}; {source}"),
+        ClientError::Tls { .. } if failed.code() == "tls_unknown_issuer" => {
+            format!("{failed}; name the CA's certificate with --ca FILE")
+        }
+        _ => failed.to_string(),
+    })
+}
+
+async fn start(client: &Client, args: &ExecArgs) -> Result<Session, ClientError> {
     let request = ExecRequest {
         cmd: args.cmd.clone(),
         env: args.env.clone(),

@@ -93,7 +93,7 @@ pub(super) fn reasons(
     said: Option<&Said>,
     request: &Request<'_>,
     secret: &Secrets<'_>,
-    now: UnixMillis,
+    (now, window): (UnixMillis, u32),
 ) -> Vec<String> {
     match (refusal, said) {
         (Refusal::OutsideWindow, Some(said)) => {
@@ -102,14 +102,19 @@ pub(super) fn reasons(
                 Some(behind) => (behind, "behind"),
                 None => (said.seconds - now, "ahead of"),
             };
-            let units = if (now / 500..now / 5).contains(&(said.seconds / 1000)) {
+            // A thousand times the other, give or take half.
+            let in_millis = |one: u64, other: u64| (other / 2..other * 2).contains(&(one / 1000));
+            let units = if in_millis(said.seconds, now) {
                 "; is it in milliseconds? It is to be in seconds"
+            } else if in_millis(now, said.seconds) {
+                "; is the clock in milliseconds? --now is in seconds"
             } else {
                 ""
             };
             vec![format!(
-                "line 3: the request's time {} is {apart} s {side} this clock{units}; compare \
-                 both machines' clocks, and sign again instead of sending an old header",
+                "line 3: the request's time {} is {apart} s {side} this clock {now}, at most \
+                 {window} s are allowed{units}; compare both machines' clocks, and sign again \
+                 instead of sending an old header",
                 said.seconds
             )]
         }
@@ -176,6 +181,12 @@ fn wrong(said: &Said, request: &Request<'_>, secret: &Secrets<'_>) -> Vec<String
                 return vec![tell(one), tell(other)];
             }
         }
+    }
+    if request.body.is_empty() {
+        return vec![
+            "line 8: no body was given; if the request has one, give the file that holds it"
+                .to_owned(),
+        ];
     }
     vec![
         "no common mistake explains it: compare these lines with what the sender signs \

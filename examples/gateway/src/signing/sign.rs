@@ -21,7 +21,7 @@ const FIXED_LINES: usize = 512;
 pub(crate) fn run(args: &SignArgs) -> Outcome {
     let failed = |error: &dyn std::fmt::Display| Failure::new(error.to_string());
     let flags = &args.request;
-    let Some(id) = &flags.key_id else {
+    let Some(id) = &args.key_id else {
         return Err(Failure::new("there is no key id; name it with --key-id"));
     };
     let id = KeyId::parse(id).map_err(|error| failed(&error))?;

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     let flags = &args.request;
     let window = Window::seconds(args.window)
         .map_err(|error: WindowTooWide| Failure::new(error.to_string()))?;
-    let own_id = match &flags.key_id {
+    let own_id = match &args.key_id {
         Some(id) => Some(KeyId::parse(id).map_err(|error| failed(&error))?),
         None => None,
     };
@@ -56,12 +56,15 @@ pub(crate) fn run(args: &VerifyArgs) -> Outcome {
     };
     let mut lines = Vec::new();
     let mut why = Vec::new();
-    if flags.explain {
-        if let Some(said) = &said {
-            lines = request.lines(said);
-        }
-        if let Err(refusal) = outcome {
-            why = reasons(refusal, said.as_ref(), &request, &secret.forms(), now);
+    if let Some(said) = said.as_ref().filter(|_| flags.explain) {
+        lines = request.lines(said);
+    }
+    if let Err(refusal) = outcome {
+        let at = (now, args.window);
+        why = reasons(refusal, said.as_ref(), &request, &secret.forms(), at);
+        // The lines that it names are not shown.
+        if !flags.explain && refusal == Refusal::WrongSignature {
+            why = vec!["say --explain to see what is signed, and what is likely the cause".into()];
         }
     }
     let shown = if flags.json {
