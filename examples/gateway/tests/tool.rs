@@ -23,7 +23,7 @@ fn the_demo_holds() {
     let (summary, checks) = lines.split_last().unwrap();
     assert_eq!((&summary["ok"], &summary["checks"]), (&true.into(), &checks.len().into()));
     assert!(summary["firmware"].as_str().unwrap().contains("no image /no/such"));
-    for transport in ["one-shot", "hijack", "ws"] {
+    for transport in ["one-shot", "hijack", "ws", "channel"] {
         assert!(checks.iter().any(|check| check["transport"] == transport));
     }
 }

@@ -1,12 +1,14 @@
 //! `triwire demo`: the main job in one command. A gateway on a free port of this machine, real
-//! commands over all three transports, and on firmware in QEMU where that is there, each result
-//! checked.
+//! commands over all three transports, and on firmware in QEMU where that is there, and calls to an
+//! executor that connects to its channel, each result checked.
 
+mod channel;
 mod checks;
 mod firmware;
 mod run;
 
 use std::io::{self, Write as _};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -39,11 +41,12 @@ struct Row {
 
 pub(crate) fn run(args: &DemoArgs) -> Outcome {
     let failed = |error| Failure::new(format!("the demo cannot start: {error}"));
-    let root = tempfile::tempdir().map_err(failed)?;
+    let (root, state) =
+        (tempfile::tempdir().map_err(failed)?, tempfile::tempdir().map_err(failed)?);
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(failed)?;
     let board = Board::start(args.firmware.as_deref());
-    let rows = runtime.block_on(demo(root.path(), board.as_ref().ok()))?;
+    let rows = runtime.block_on(demo(root.path(), state.path(), board.as_ref().ok()))?;
     let absent = board.as_ref().err();
     let shown = if args.json { show_json(&rows, absent) } else { show_table(&rows, absent) };
     if let Err(error) = shown {
@@ -52,18 +55,21 @@ pub(crate) fn run(args: &DemoArgs) -> Outcome {
     Ok(if rows.iter().all(|row| row.wrong.is_none()) { 0 } else { STATUS_FAILED })
 }
 
-async fn demo(root: &std::path::Path, board: Option<&Board>) -> Result<Vec<Row>, Failure> {
+async fn demo(root: &Path, state: &Path, board: Option<&Board>) -> Result<Vec<Row>, Failure> {
     let failed = |error: io::Error| Failure::new(format!("the demo cannot start: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let url = format!("http://{}", listener.local_addr().map_err(failed)?);
     let key = triwire_std::entropy::token().map_err(failed)?;
+    let keys = Keys::new([KeyDigest::of(key.as_bytes())]);
     let mut builder = Server::builder()
         .sandbox(SANDBOX, Arc::new(ProcessGuest::new(root).map_err(failed)?))
-        .keys(Keys::new([KeyDigest::of(key.as_bytes())]));
+        .keys(keys.clone());
     if let Some(board) = board {
         builder = builder.sandbox(firmware::SANDBOX, Arc::new(board.guest()));
     }
-    let server = builder.build().map_err(|error| Failure::new(error.to_string()))?;
+    let (channel, bearer) = channel::of(state, keys).map_err(failed)?;
+    let server =
+        builder.channel(channel).build().map_err(|error| Failure::new(error.to_string()))?;
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving =
         tokio::spawn(async move { server.serve(listener, async { drop(stopped.await) }).await });
@@ -92,6 +98,8 @@ async fn demo(root: &std::path::Path, board: Option<&Board>) -> Result<Vec<Row>,
         progress.say("firmware in QEMU");
         rows.extend(firmware::rows(&client).await);
     }
+    progress.say("a call to an executor");
+    rows.extend(channel::rows(&client, bearer).await);
     drop(progress);
     let _ = stop.send(());
     match serving.await {
