@@ -466,3 +466,33 @@ async fn files_go_in_and_come_out_over_the_wire() {
     place.check();
     serving.abort();
 }
+
+// rule: FILE-19
+#[tokio::test]
+async fn only_silence_ends_a_transfer() {
+    use std::io::Write as _;
+    use std::time::Duration;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let silent = std::thread::spawn(move || {
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            peer.read_exact(&mut byte).unwrap();
+            head.push(byte[0]);
+        }
+        peer.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
+        peer
+    });
+    let client = Client::builder(url).build().unwrap();
+    let mut pulled = client.pull("local", "/x").await.unwrap();
+    assert_eq!(pulled.next().await.unwrap().unwrap(), "half");
+    let _peer = silent.join().unwrap();
+    // From here on nothing happens but time.
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let error = pulled.next().await.unwrap_err();
+    assert!(error.to_string().contains("60000 ms"), "{error}");
+    assert_eq!(begun.elapsed().as_secs(), Duration::from_secs(60).as_secs());
+}

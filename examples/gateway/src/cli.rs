@@ -87,6 +87,21 @@ the state folder; never from the command line.
 \"encoding\": \"base64\" where it is not UTF-8, then {\"result\": …, \"status\": N}; a failure of triwire
 itself is {\"error\": TEXT, \"status\": 125}.";
 
+const CP_EXAMPLES: &str = "\
+Examples:
+  triwire cp build.tar local:/in/                 keeps its name
+  triwire cp src local:/in/                       a folder, with what is in it
+  triwire cp notes.txt local:/in/renamed.txt
+  triwire cp local:/out/result.bin .
+  date | triwire cp - local:/in/date
+  triwire cp local:/out/log - | less
+
+A file that is there is replaced, never written through, and nothing is stored outside the sandbox's
+folder; permission bits are kept. A folder comes out as an archive that a command makes:
+  triwire exec local -- tar -c out | tar -x
+
+Exit codes: 0 copied, 125 not, or not all of it; what was refused is named.";
+
 const ASK_EXAMPLES: &str = "\
 Examples:
   triwire ask --executor desk-1 texts/measure '{\"text\": \"hello\"}' --bounds '{\"maxRequests\": 100}'
@@ -194,6 +209,9 @@ pub(crate) enum Command {
     /// Runs one command in a sandbox of a gateway
     #[command(after_help = EXEC_EXAMPLES)]
     Exec(ExecArgs),
+    /// Copies files into a sandbox, or one file out of it
+    #[command(after_help = CP_EXAMPLES)]
+    Cp(CpArgs),
     /// Asks an executor that is connected to a gateway to run a tool
     #[command(after_help = ASK_EXAMPLES)]
     Ask(AskArgs),
@@ -248,6 +266,7 @@ impl Command {
             Self::Sign(args) => args.request.json,
             Self::Verify(args) => args.request.json,
             Self::Serve(_)
+            | Self::Cp(_)
             | Self::Executor(_)
             | Self::Testee
             | Self::Completions { .. }
@@ -382,6 +401,23 @@ pub(crate) struct ServerFlags {
     /// File of certificates to trust, in PEM, for an https URL [default: the system's]
     #[arg(long, value_name = "FILE", env = "TRIWIRE_CA")]
     pub(crate) ca: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CpArgs {
+    #[command(flatten)]
+    pub(crate) server: ServerFlags,
+    /// File with the key; its first key is used
+    #[arg(long, value_name = "FILE", env = "TRIWIRE_KEY_FILE")]
+    pub(crate) key_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) state: StateFlags,
+    /// What to copy: a path, SANDBOX:/PATH, or - for standard input
+    #[arg(value_name = "FROM", allow_hyphen_values = true)]
+    pub(crate) from: String,
+    /// Where to: SANDBOX:/PATH, a path, or - for standard output
+    #[arg(value_name = "TO", allow_hyphen_values = true)]
+    pub(crate) to: String,
 }
 
 #[derive(Debug, Args)]

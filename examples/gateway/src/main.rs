@@ -8,6 +8,7 @@ mod channel;
 mod cli;
 mod config;
 mod conform;
+mod cp;
 mod demo;
 mod exec;
 mod failure;
@@ -49,6 +50,7 @@ fn run(command: Command, matches: &clap::ArgMatches) -> Outcome {
     match command {
         Command::Serve(args) => serve::run(&args),
         Command::Exec(args) => exec::run(&args),
+        Command::Cp(args) => cp::run(&args),
         Command::Ask(args) => channel::ask(&args),
         Command::Pair(args) => channel::pair(&args),
         Command::Executor(args) => channel::executor(&args),
