@@ -52,7 +52,10 @@ impl Served {
         let body = json!({
             "descriptorId": descriptor_id, "tool": tool, "args": args, "boundsEcho": bounds,
         });
-        let body = body.to_string();
+        self.post(body.to_string())
+    }
+
+    fn post(&self, body: String) -> Asked {
         let address = self.gateway.address.clone();
         Asked(std::thread::spawn(move || {
             let mut stream = TcpStream::connect(&address).unwrap();
@@ -269,6 +272,17 @@ async fn the_page_admits_its_own_tools_and_bounds_alone() {
     for (descriptor_id, tool, bounds, refused) in cases {
         let answer = served.ask(descriptor_id, tool, &json!({}), &bounds).answer();
         assert_eq!(answer["refused"], refused, "{descriptor_id} {tool} {bounds}: {answer}");
+    }
+    // Numbers by their exact value, members each once.
+    for (bounds, refused) in [
+        (r#"{"maxLength":1e3,"maxNotes":100.0}"#, Value::Null),
+        (r#"{"maxLength":1000,"maxNotes":100.00000000000000000001}"#, json!("bounds-mismatch")),
+        (r#"{"maxLength":1000,"maxNotes":"100"}"#, json!("bounds-mismatch")),
+        (r#"{"maxLength":1000,"maxNotes":100,"maxNotes":100}"#, json!("bounds-mismatch")),
+    ] {
+        let body = r#"{"descriptorId":"notes","tool":"read_notes","args":{},"boundsEcho":"#;
+        let answer = served.post(format!("{body}{bounds}}}")).answer();
+        assert_eq!(answer["refused"], refused, "{bounds}: {answer}");
     }
     browser.end().await;
 }

@@ -107,7 +107,29 @@ function repeatedIn(text) {
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 const isName = (value) => typeof value === "string" && value !== "";
 
+// A number by its exact value, not by the float next to it.
+class Exact {
+  constructor(source) {
+    const parts = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(source);
+    const [, sign, whole, fraction = "", exponent = "0"] = parts;
+    const digits = (whole + fraction).replace(/^0+/, "");
+    const significant = digits.replace(/0+$/, "");
+    this.isReadable = exponent.replace(/^[+-]?0*/, "").length <= 9;
+    const scale = Number(exponent) - fraction.length + digits.length - significant.length;
+    this.text = significant === "" ? "0" : `${sign}${significant}e${scale}`;
+  }
+}
+
+// Browsers that do not tell how a number was written compare floats.
+const exactly = (text) => JSON.parse(text, (_, value, context) =>
+  typeof value === "number" ? new Exact(context?.source ?? String(value)) : value);
+
 function equal(one, other) {
+  if (one instanceof Exact) {
+    if (!(other instanceof Exact)) return false;
+    if (!other.isReadable) throw new Refused("malformed-call", "an exponent is too long");
+    return one.text === other.text;
+  }
   if (Array.isArray(one)) {
     return Array.isArray(other) && one.length === other.length &&
       one.every((value, index) => equal(value, other[index]));
@@ -138,7 +160,8 @@ function check(call, text) {
   if (!extension || !Object.hasOwn(extension.tools, call.tool)) {
     throw new Refused("unattributed-call", "this page admits no such descriptor and tool");
   }
-  if (repeated === "boundsEcho" || !equal(extension.bounds, call.boundsEcho)) {
+  const bounds = exactly(JSON.stringify(extension.bounds));
+  if (repeated === "boundsEcho" || !equal(bounds, exactly(text).boundsEcho)) {
     throw new Refused("bounds-mismatch", "the bounds are not those that this page admits");
   }
   return extension.tools[call.tool];

@@ -175,7 +175,7 @@ impl Desk {
         fs::write(folder.path().join("keys"), format!("{KEY}\n")).unwrap();
         let text = "listen = \"127.0.0.1:0\"\nkey_file = \"keys\"\n\
                     [sandboxes.mcu]\nkind = \"serial\"\ndevice = \"tty\"\n\
-                    executor = \"mcu\"\n";
+                    executor = \"mcu\"\n[channel]\nextensions_dir = \".\"\n";
         fs::write(folder.path().join("triwire.toml"), text).unwrap();
         symlink(device, folder.path().join("tty")).unwrap();
         let gateway = serve(folder.path());
