@@ -8,10 +8,13 @@ use triwire::channel::broker::{self, AskError, Broker, Event, Request};
 use triwire::channel::door::{self, AnswerError, Door, Received, Ticket};
 use triwire::channel::envelope::{Answer, Call, Object, Outcome};
 use triwire::channel::hello::{
-    BearerDigest, Entry, HelloBound, Refused, Session, Standing, enter, is_local_origin,
+    BearerDigest, Entry, HelloBound, Refused, Session, Standing, Told, enter, is_local_origin,
+    write_hello,
 };
 use triwire::channel::lines::{self, Lines};
+use triwire::channel::reconnect::Reconnect;
 use triwire::channel::refusal::{Peer, Refusal};
+use triwire::channel::route::{Asking, issued_bearer, write_env_key};
 use triwire::exec::head::Header;
 use triwire::json::Text;
 use triwire::time::Instant;
@@ -25,6 +28,7 @@ pub(crate) fn run() {
     door();
     hello();
     on_lines();
+    other_side();
     if let Some(refusal) = Refusal::from_word(text()) {
         shown(refusal);
     }
@@ -204,4 +208,23 @@ fn refused(refused: Refused) {
     done(judged(refused.write(any(&mut [0; 64]))));
     done(refused.close());
     shown(refused);
+}
+
+fn other_side() {
+    let mut reconnect = Reconnect::new();
+    reconnect.connected(any(Instant::ZERO));
+    done(reconnect.ended(any(Instant::ZERO), any(1)));
+    done(judged(write_hello(text(), any(&mut [0; 64]))));
+    if let Some(told) = Told::parse(bytes()) {
+        words(told.refused);
+        words(told.why);
+        done(told.is_final());
+    }
+    if let Some(asking) = judged(Asking::parse(bytes())) {
+        done(judged(asking.write(any(&mut [0; 64]))));
+    }
+    done(judged(write_env_key(text(), any(&mut [0; 64]))));
+    if let Some(bearer) = issued_bearer(bytes()) {
+        words(bearer);
+    }
 }

@@ -7,6 +7,7 @@
 
 mod channel;
 mod exec;
+mod files;
 mod head;
 mod json;
 mod line;
@@ -42,6 +43,7 @@ extern "C" fn _start() -> ! {
         signed::run();
         socket::run();
         channel::run();
+        files::run();
         planted();
     }
 }
