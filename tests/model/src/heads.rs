@@ -27,7 +27,11 @@ pub fn check_request(size: usize, wire: &[u8]) {
     match parsed.admit(&open, |id| id != "absent") {
         Ok(Route::Health) => {}
         Ok(
-            Route::OneShot { sandbox } | Route::Hijack { sandbox } | Route::Socket { sandbox, .. },
+            Route::OneShot { sandbox }
+            | Route::Hijack { sandbox }
+            | Route::Socket { sandbox, .. }
+            | Route::Push { sandbox, .. }
+            | Route::Pull { sandbox, .. },
         ) => {
             assert!(is_sandbox_id(sandbox) && sandbox != "absent");
         }
